@@ -1,0 +1,27 @@
+# All from the distribution's packages (launch/install_deps); docs/dependencies.md says why each is here.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+if(AMAXSCOPE_MPI)
+  # Open MPI's own C++ bindings are gone from the standard and only bring warnings.
+  find_package(MPI REQUIRED COMPONENTS CXX)
+  add_library(amaxscope_mpi_headers INTERFACE)
+  target_compile_definitions(amaxscope_mpi_headers INTERFACE OMPI_SKIP_MPICXX)
+  target_link_libraries(amaxscope_mpi_headers INTERFACE MPI::MPI_CXX)
+endif()
+if(AMAXSCOPE_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+# yaml-cpp 0.7 exports a plain name, 0.8 a namespaced one.
+if(NOT TARGET yaml-cpp::yaml-cpp)
+  add_library(yaml-cpp::yaml-cpp INTERFACE IMPORTED)
+  target_link_libraries(yaml-cpp::yaml-cpp INTERFACE yaml-cpp)
+  target_include_directories(yaml-cpp::yaml-cpp SYSTEM INTERFACE ${YAML_CPP_INCLUDE_DIR})
+endif()

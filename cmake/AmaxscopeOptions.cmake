@@ -1,0 +1,32 @@
+option(AMAXSCOPE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(AMAXSCOPE_MPI "Build the MPI backend, megatron/ and the programs (needs an MPI)" ON)
+option(AMAXSCOPE_WERROR "Warnings in our own code are errors" OFF)
+set(AMAXSCOPE_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined or thread")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
+endif()
+
+find_program(AMAXSCOPE_CCACHE ccache)
+if(AMAXSCOPE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${AMAXSCOPE_CCACHE})
+endif()
+
+# What every target of ours is compiled with. Results must not depend on the compiler's freedom to contract
+# a*b+c or to assume that NaN does not exist.
+add_library(amaxscope_flags INTERFACE)
+target_compile_options(amaxscope_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                                                 -ffp-contract=off -fno-fast-math)
+if(AMAXSCOPE_WERROR)
+  target_compile_options(amaxscope_flags INTERFACE -Werror)
+endif()
+if(AMAXSCOPE_SANITIZE)
+  target_compile_options(amaxscope_flags INTERFACE -fsanitize=${AMAXSCOPE_SANITIZE} -fno-omit-frame-pointer
+                                                   -fno-sanitize-recover=all)
+  target_link_options(amaxscope_flags INTERFACE -fsanitize=${AMAXSCOPE_SANITIZE})
+endif()

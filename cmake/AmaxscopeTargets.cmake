@@ -1,0 +1,47 @@
+# amaxscope_library(<folder> SOURCES a.cpp .. [PUBLIC lib..] [PRIVATE lib..])
+# The library of one folder, amaxscope::<folder>.
+function(amaxscope_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "amaxscope_library(${name}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  add_library(amaxscope_${name} STATIC ${ARG_SOURCES})
+  add_library(amaxscope::${name} ALIAS amaxscope_${name})
+  target_include_directories(amaxscope_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(amaxscope_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} amaxscope_flags)
+endfunction()
+
+# amaxscope_test(<name> SOURCES a_test.cpp .. LIBRARIES lib.. [RANKS n..] [LABELS l..] [TIMEOUT seconds] [ARGS a..])
+# Without RANKS: a GoogleTest program of one process, one CTest entry for each test program. With RANKS: the program is
+# started under mpirun once for each number of ranks, as <name>.ranks<n> with the label ranks-<n>.
+function(amaxscope_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES;RANKS;LABELS;ARGS" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "amaxscope_test(${name}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  if(ARG_RANKS AND NOT AMAXSCOPE_MPI)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gmock amaxscope_flags)
+  if(ARG_RANKS)
+    target_link_libraries(${name} PRIVATE amaxscope_mpi_test_main)
+    foreach(ranks IN LISTS ARG_RANKS)
+      add_test(NAME ${name}.ranks${ranks}
+               COMMAND ${PROJECT_SOURCE_DIR}/launch/mpirun_local -n ${ranks} --timeout ${ARG_TIMEOUT}
+                       $<TARGET_FILE:${name}> ${ARG_ARGS})
+      math(EXPR hard_timeout "${ARG_TIMEOUT} + 30")
+      set_tests_properties(${name}.ranks${ranks} PROPERTIES LABELS "ranks-${ranks};${ARG_LABELS}"
+                           TIMEOUT ${hard_timeout} PROCESSORS ${ranks} SKIP_RETURN_CODE 77
+                           ENVIRONMENT "${AMAXSCOPE_TEST_ENVIRONMENT}")
+    endforeach()
+  else()
+    target_link_libraries(${name} PRIVATE GTest::gtest_main)
+    add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
+    set_tests_properties(${name} PROPERTIES LABELS "ranks-1;${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77
+                         ENVIRONMENT "${AMAXSCOPE_TEST_ENVIRONMENT}")
+  endif()
+endfunction()

@@ -1,0 +1,31 @@
+// Batched MAX of amaxes over a group, for features that make a scale for a tensor spread over ranks.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "collectives/collective_guard.hpp"
+
+namespace amaxscope {
+
+class AmaxReducer {
+ public:
+  /// Runs once before the first reduction (the session compares its registrations there); may be empty.
+  using BeforeFirst = std::function<void()>;
+
+  explicit AmaxReducer(CollectiveGuard& guard, BeforeFirst before_first = {});
+
+  [[nodiscard]] Communicator& group() const noexcept { return guard_.group(); }
+
+  /// amaxes[i] = MAX over the group: CollectiveGuard::kFramePayload values a collective, none when the group has
+  /// one rank.
+  /// Every rank of the group calls it, ranks with an empty shard with 0. Blocks; errors as
+  /// CollectiveGuard::reduce_max.
+  void reduce(std::span<std::uint32_t> amaxes, const CollectiveTag& tag);
+
+ private:
+  CollectiveGuard& guard_;
+  BeforeFirst before_first_;
+};
+
+}  // namespace amaxscope

@@ -1,0 +1,114 @@
+// A group of ranks and what they can do together. The one door through which all traffic goes: the public
+// functions count, the protected ones are what a backend implements. No MPI or NCCL type appears here.
+//
+// Every rank of the group must call the same operations in the same order with the same counts. Operations
+// block the host on the CPU (a rank that never comes is a hang: CollectiveGuard puts a deadline on it); on a
+// device they are enqueued on the view's stream. A Communicator is used by one thread at a time.
+// Errors: Error(kTensor) for a wrong view, Error(kInternal) with the backend's text when it fails.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.hpp"
+
+namespace amaxscope {
+
+enum class ReduceOp { kSum, kMin, kMax };
+
+/// Whose traffic a collective is: the trainer's own, its quantization recipe's (which happens with or without
+/// a session), or the debug runtime's.
+enum class Traffic : std::uint8_t { kTrainer, kRecipe, kDebug };
+
+std::string_view to_string(ReduceOp op) noexcept;
+std::string_view to_string(Traffic traffic) noexcept;
+
+/// What a collective is for; the strings need to live for the duration of the call only.
+struct CollectiveTag {
+  Traffic traffic = Traffic::kDebug;
+  std::string_view what;
+  std::string_view layer = {};
+  std::string_view tensor = {};
+};
+
+/// Calls and payload bytes by kind of traffic; shared by a communicator and all that were split from it.
+class TrafficCounters {
+ public:
+  void count(Traffic traffic, std::size_t bytes) noexcept;
+  [[nodiscard]] std::uint64_t calls(Traffic traffic) const noexcept;
+  [[nodiscard]] std::uint64_t bytes(Traffic traffic) const noexcept;
+
+ private:
+  struct Entry {
+    std::atomic<std::uint64_t> calls{0};
+    std::atomic<std::uint64_t> bytes{0};
+  };
+  std::array<Entry, 3> entries_;
+};
+
+/// A started collective. Destroying it before test() returned true abandons it: the backend keeps the buffer
+/// alive until the process ends, because the library underneath may still write to it.
+class PendingCollective {
+ public:
+  virtual ~PendingCollective() = default;
+  /// Drives progress; true when the result is in the buffer. Never blocks.
+  virtual bool test() = 0;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+  /// The rank in the job's world of each member, by rank in this group.
+  [[nodiscard]] const std::vector<int>& world_ranks() const noexcept { return world_ranks_; }
+
+  /// io = op over the ranks, elementwise. f32, f64, i32, u32, i64, u64; f16 and bf16 with kSum (in fp32,
+  /// rounded once) and kMin/kMax.
+  void all_reduce(const MutableTensorView& io, ReduceOp op, const CollectiveTag& tag);
+  /// all_reduce that does not wait. io is kept alive by the returned object.
+  std::unique_ptr<PendingCollective> start_all_reduce(std::shared_ptr<Tensor> io, ReduceOp op,
+                                                      const CollectiveTag& tag);
+  /// out = the ranks' `in`, one after the other; out has size() times the bytes of in. Any dtype.
+  void all_gather(const TensorView& in, const MutableTensorView& out, const CollectiveTag& tag);
+  /// out = this rank's slice (along the first dimension) of op over the ranks' `in`. Types as all_reduce.
+  void reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op, const CollectiveTag& tag);
+  /// io on every rank = io on `root`. Any dtype.
+  void broadcast(const MutableTensorView& io, int root, const CollectiveTag& tag);
+  void barrier(const CollectiveTag& tag);
+  /// Ranks that give the same color form a group, ordered by key, then by rank here. Collective over all
+  /// ranks; a negative color takes part and gets nullptr. The new group shares this one's counters.
+  std::unique_ptr<Communicator> split(int color, int key, const CollectiveTag& tag);
+
+  /// Ends the whole job with this status. Does not return, does not unwind.
+  [[noreturn]] virtual void abort(int status, std::string_view reason) noexcept = 0;
+
+  [[nodiscard]] const TrafficCounters& counters() const noexcept { return *counters_; }
+
+ protected:
+  Communicator(std::vector<int> world_ranks, std::shared_ptr<TrafficCounters> counters);
+
+  virtual void do_all_reduce(const MutableTensorView& io, ReduceOp op) = 0;
+  virtual std::unique_ptr<PendingCollective> do_start_all_reduce(std::shared_ptr<Tensor> io, ReduceOp op) = 0;
+  virtual void do_all_gather(const TensorView& in, const MutableTensorView& out) = 0;
+  virtual void do_reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op) = 0;
+  virtual void do_broadcast(const MutableTensorView& io, int root) = 0;
+  virtual void do_barrier() = 0;
+  virtual std::unique_ptr<Communicator> do_split(int color, int key) = 0;
+
+  [[nodiscard]] const std::shared_ptr<TrafficCounters>& shared_counters() const noexcept { return counters_; }
+
+ private:
+  std::vector<int> world_ranks_;
+  std::shared_ptr<TrafficCounters> counters_;
+};
+
+}  // namespace amaxscope

@@ -1,0 +1,28 @@
+// Communicator over Open MPI (any MPI-3). The only place of the library that includes mpi.h.
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+
+namespace amaxscope {
+
+/// Owns MPI_Init_thread .. MPI_Finalize of a program. MPI_THREAD_SERIALIZED is asked for. Not for libraries:
+/// they are given a communicator.
+class MpiEnvironment {
+ public:
+  MpiEnvironment(int* argc, char*** argv);
+  ~MpiEnvironment();
+  MpiEnvironment(const MpiEnvironment&) = delete;
+  MpiEnvironment& operator=(const MpiEnvironment&) = delete;
+};
+
+/// A group with the members of `parent`, over a duplicate of it: the caller's own communicator is never used.
+/// Collective over parent. Throws Error(kUsage) when MPI is not initialised. Destruction frees the duplicate,
+/// unless MPI was finalised before.
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent);
+
+}  // namespace amaxscope

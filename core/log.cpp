@@ -1,0 +1,79 @@
+#include "core/log.hpp"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <array>
+
+#include "core/error.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kTrace: return spdlog::level::trace;
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarn: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+LogLevel parse_log_level(std::string_view text) {
+  constexpr std::array<std::pair<std::string_view, LogLevel>, 5> kLevels = {{{"trace", LogLevel::kTrace},
+                                                                            {"debug", LogLevel::kDebug},
+                                                                            {"info", LogLevel::kInfo},
+                                                                            {"warn", LogLevel::kWarn},
+                                                                            {"error", LogLevel::kError}}};
+  for (const auto& [name, level] : kLevels) {
+    if (name == text) return level;
+  }
+  throw Error(ErrorCode::kUsage,
+              fmt::format("log level \"{}\" is not one of trace, debug, info, warn, error", text));
+}
+
+struct Log::State {
+  explicit State(const Options& chosen) : options(chosen), logger("amaxscope") {
+    auto console = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    console->set_level(to_spdlog(options.console_level));
+    console->set_pattern("amaxscope: " + options.prefix + "%l: %v");
+    logger.sinks().push_back(std::move(console));
+    logger.set_level(spdlog::level::trace);
+    logger.flush_on(spdlog::level::trace);
+    logger.set_error_handler([](const std::string&) {});  // a full disk must not end a training run
+  }
+  Options options;
+  spdlog::logger logger;
+};
+
+Log::Log() : Log(Options{}) {}
+Log::Log(Options options) : state_(std::make_unique<State>(options)) {}
+Log::~Log() = default;
+Log::Log(Log&&) noexcept = default;
+Log& Log::operator=(Log&&) noexcept = default;
+
+void Log::add_file(const std::filesystem::path& path) {
+  try {
+    auto file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string(), /*truncate=*/false);
+    file->set_level(to_spdlog(state_->options.file_level));
+    file->set_pattern("%Y-%m-%d %H:%M:%S,%e - %l - %v");
+    state_->logger.sinks().push_back(std::move(file));
+  } catch (const spdlog::spdlog_ex& error) {
+    throw Error(ErrorCode::kIo, fmt::format("{}: cannot be opened for messages: {}", path.string(), error.what()));
+  }
+}
+
+void Log::write(LogLevel level, std::string_view message) noexcept {
+  try {
+    state_->logger.log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+  } catch (...) {  // NOLINT(bugprone-empty-catch): see the class comment
+  }
+}
+
+}  // namespace amaxscope

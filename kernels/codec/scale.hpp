@@ -1,0 +1,57 @@
+// Per-tensor FP8 scales from an amax: numerics of TransformerEngine's recipe_common.cuh (compute_scale_from_amax)
+// and delayed_scaling.cu, with every correction of the result named. Shared by host and device; pure functions.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "core/dtype.hpp"
+
+namespace amaxscope {
+
+constexpr float kFloatMax = 3.4028234663852886e38F;
+
+/// Largest finite magnitude of an FP8 format: 448 (e4m3), 57344 (e5m2).
+constexpr float fp8_max(DType format) noexcept { return format == DType::kE4M3 ? 448.0F : 57344.0F; }
+
+/// Why a scale is not simply fp8_max / amax.
+enum class ScaleClamp : std::uint8_t { kNone, kZeroAmax, kInfAmax, kScaleClamped };
+
+struct ScaleFromAmax {
+  float scale = 1.0F;
+  ScaleClamp clamp = ScaleClamp::kNone;
+};
+
+struct ScaleOptions {
+  float max_value = 448.0F;           ///< what amax maps to: fp8_max(format) * 2^-margin
+  bool power_of_two = false;          ///< round the scale down to a power of two
+  float epsilon = 0.0F;               ///< amax below this is raised to it
+  float value_for_infinity = kFloatMax;  ///< the scale when max_value / amax overflows
+};
+
+/// scale = RN(max_value / amax) with the corrections of the options; 1 for amax 0 or Inf. Always finite and
+/// non-zero. amax_bits is a non-negative, non-NaN float's pattern (kernels/amax.hpp).
+constexpr ScaleFromAmax scale_from_amax(std::uint32_t amax_bits, const ScaleOptions& options) noexcept {
+  float amax = std::bit_cast<float>(amax_bits);
+  if (amax < options.epsilon) amax = options.epsilon;
+  if (amax == 0.0F) return {1.0F, ScaleClamp::kZeroAmax};
+  if (std::bit_cast<std::uint32_t>(amax) >= 0x7F800000U) return {1.0F, ScaleClamp::kInfAmax};
+  ScaleFromAmax result;
+  // Compared in double, where the quotient cannot overflow: constant evaluation rejects an fp32 overflow.
+  const double quotient = static_cast<double>(options.max_value) / static_cast<double>(amax);
+  constexpr double kRoundsToInfinity = 3.4028235677973366e38;  // FLT_MAX plus half an ulp: rounds to Inf
+  if (quotient >= kRoundsToInfinity) {
+    result = {options.value_for_infinity, ScaleClamp::kScaleClamped};
+  } else {
+    result.scale = options.max_value / amax;
+  }
+  if (options.power_of_two) {
+    result.scale = std::bit_cast<float>(std::bit_cast<std::uint32_t>(result.scale) & 0xFF800000U);
+  }
+  return result;
+}
+
+/// What the codes are multiplied by to decode: RN(1 / scale), as the reference's cast kernels write it.
+constexpr float scale_inverse(float scale) noexcept { return 1.0F / scale; }
+
+}  // namespace amaxscope

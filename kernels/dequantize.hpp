@@ -1,0 +1,12 @@
+// FP8 codes back to high precision.
+#pragma once
+
+#include "core/tensor.hpp"
+
+namespace amaxscope {
+
+/// out[i] = RN_out(fp32(codes[i]) * scale_inv). codes: e4m3 or e5m2. scale_inv: f32 [1].
+/// out: f32, f16 or bf16, same shape. Asynchronous on the codes' stream on a device. Throws Error(kTensor).
+void dequantize_fp8(const TensorView& codes, const TensorView& scale_inv, const MutableTensorView& out);
+
+}  // namespace amaxscope

@@ -1,0 +1,37 @@
+// Matrix products of operands that may be FP8 codes or high precision.
+// Every product is out[M, N] = A[M, K] * B[N, K]^T ("TN"): fprop is activation * weight, dgrad gradient *
+// weight^T, wgrad gradient^T * activation^T.
+#pragma once
+
+#include "core/tensor.hpp"
+
+namespace amaxscope {
+
+/// One factor. data is the logical [rows, K] matrix, or its transpose when `transposed`.
+/// FP8 codes stand for codes * scale_inv; high-precision data have scale_inv 1.
+struct GemmOperand {
+  TensorView data;
+  bool transposed = false;
+  float scale_inv = 1.0F;
+
+  [[nodiscard]] std::int64_t rows() const noexcept { return transposed ? data.cols() : data.rows(); }
+  [[nodiscard]] std::int64_t depth() const noexcept { return transposed ? data.rows() : data.cols(); }
+};
+
+/// out = (A * B^T) * scale_inv_a * scale_inv_b + beta * out. Accumulates in fp32 (OpenBLAS sgemm on decoded,
+/// unscaled codes). out: f32, or f16/bf16 (rounded once, beta must be 0). f64 operands with an f64 out use dgemm.
+/// CPU. Throws Error(kTensor) when shapes or types do not fit.
+void gemm(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out, float beta = 0.0F);
+
+/// out[f64] = A * B^T of the decoded but *unscaled* operands, in double, k ascending: exact for FP8 codes as
+/// long as each sum fits 53 bits, so that sums over ranks are exact too. The caller applies
+/// scale_inv_a * scale_inv_b and rounds once, after the last sum (scale_and_round).
+void gemm_exact(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out);
+
+/// out = RN(sums * factor), f64 -> f32 or bf16.
+void scale_and_round(const TensorView& sums, double factor, const MutableTensorView& out);
+
+/// How many threads the GEMM library may use in this process.
+void set_gemm_threads(int threads);
+
+}  // namespace amaxscope

@@ -1,0 +1,37 @@
+// Adam with decoupled weight decay on master copies; moments in f32 (f64 under f64). Elementwise, so a shard's update equals that slice of
+// the whole tensor's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "megatron/parameter.hpp"
+
+namespace amaxscope::megatron {
+
+struct AdamOptions {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+};
+
+class Adam {
+ public:
+  /// Parameters must outlive the optimizer.
+  Adam(std::vector<Parameter*> parameters, AdamOptions options);
+  /// One update from parameter->gradient at this learning rate; refreshes the compute copies.
+  void step(double learning_rate);
+  [[nodiscard]] const AdamOptions& options() const noexcept { return options_; }
+
+ private:
+  std::vector<Parameter*> parameters_;
+  AdamOptions options_;
+  std::vector<Tensor> first_moments_;
+  std::vector<Tensor> second_moments_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace amaxscope::megatron

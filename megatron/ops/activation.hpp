@@ -1,0 +1,13 @@
+// GELU (exact, with erf) forward and backward, elementwise. Views CPU, contiguous, one compute dtype (f64, f32, bf16).
+#pragma once
+
+#include "core/tensor.hpp"
+
+namespace amaxscope::megatron {
+
+/// y = x * Phi(x)
+void gelu_forward(const TensorView& x, const MutableTensorView& y);
+/// dx = dy * (Phi(x) + x * phi(x))
+void gelu_backward(const TensorView& x, const TensorView& dy, const MutableTensorView& dx);
+
+}  // namespace amaxscope::megatron

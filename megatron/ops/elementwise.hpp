@@ -1,0 +1,17 @@
+// Sums and biases. Views CPU, contiguous, one compute dtype (f64, f32, bf16); rounded once per element.
+#pragma once
+
+#include "core/tensor.hpp"
+
+namespace amaxscope::megatron {
+
+/// y += x
+void add(const TensorView& x, const MutableTensorView& y);
+/// y[m, :] += bias, for y [M, N], bias [N]
+void add_bias(const TensorView& bias, const MutableTensorView& y);
+/// dbias[n] += sum over m of dy[m, n], in double, m ascending. dbias f32 (f64 under f64).
+void bias_gradient(const TensorView& dy, const MutableTensorView& dbias);
+/// y *= factor
+void scale(double factor, const MutableTensorView& y);
+
+}  // namespace amaxscope::megatron

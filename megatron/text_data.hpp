@@ -1,0 +1,34 @@
+// Byte-level training text: files read as bytes, batches drawn from them deterministically.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace amaxscope::megatron {
+
+struct Batch {
+  std::vector<std::int32_t> inputs;   ///< [S*B] in [s, b] order
+  std::vector<std::int32_t> targets;  ///< the next byte of each
+};
+
+class TextData {
+ public:
+  /// Throws Error(kInput) naming the file and the reason: missing, a directory, not readable, empty; and when all
+  /// together are shorter than one sequence + 1.
+  static TextData from_files(const std::vector<std::filesystem::path>& files);
+  explicit TextData(std::string bytes) : bytes_(std::move(bytes)) {}
+  /// Licence texts that a Debian or Ubuntu system has, in sorted order. Throws Error(kInput) when there are none.
+  static std::vector<std::filesystem::path> default_files();
+
+  [[nodiscard]] std::size_t size() const noexcept { return bytes_.size(); }
+  /// Start positions are a pure function of (seed, step, micro-batch, dp rank).
+  [[nodiscard]] Batch batch(std::uint64_t seed, std::int64_t step, int microbatch, int dp_rank, std::int64_t sequence,
+                            std::int64_t batch) const;
+
+ private:
+  std::string bytes_;
+};
+
+}  // namespace amaxscope::megatron

@@ -1,0 +1,138 @@
+// What a debug feature is: decisions that depend only on the agreed config and the iteration, and the work itself.
+//
+// One Feature object exists for each mention in the YAML; it sees all layers its section matched. Hooks are
+// called by the thread that runs the layer. A decision must be a pure function of layer, names and iteration, so
+// that all ranks decide alike without talking. An exception from a hook is reported with the feature's name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "collectives/amax_reducer.hpp"
+#include "kernels/tensor_stats.hpp"
+#include "runtime/config/feature_config.hpp"
+#include "runtime/layer.hpp"
+#include "runtime/quantizers/quantizer.hpp"
+#include "runtime/stats/accumulator.hpp"
+
+namespace amaxscope {
+
+/// enabled now, and the next iteration at which that may change (none: never). The iterations from now up to
+/// `next` all have the same answer.
+struct Decision {
+  bool enabled = false;
+  std::optional<std::int64_t> next;
+
+  static Decision never() { return {false, std::nullopt}; }
+  static Decision always() { return {true, std::nullopt}; }
+  /// From a schedule: enabled when due, changes at the next iteration whose answer differs or is due again.
+  static Decision of(const Schedule& schedule, std::int64_t iteration);
+};
+
+/// A tensor that is inspected: a GEMM tensor (kind set), or an observed one or one of the base namespace.
+struct InspectedTensor {
+  std::string layer;  ///< layer or observed name
+  std::string name;   ///< "activation"; of an observed tensor its kind ("residual")
+  std::optional<TensorKind> kind;
+  const LayerDescription* description = nullptr;  ///< null for tensors that belong to no GEMM layer
+  Layout layout = Layout::kReplicated;
+  Phase training_phase = Phase::kForward;
+  RecipeKind recipe = RecipeKind::kNone;
+};
+
+/// Two accumulators for the same numbers, so that evaluation never mixes with training.
+struct StatCell {
+  std::unique_ptr<StatAccumulator> train;
+  std::unique_ptr<StatAccumulator> eval;
+  [[nodiscard]] StatAccumulator& of(Phase phase) const { return phase == Phase::kEval ? *eval : *train; }
+};
+
+/// What a feature may do when it is told of a tensor. Owned by the session; valid during the call only.
+class Registration {
+ public:
+  virtual ~Registration() = default;
+  /// Declares a statistic of this tensor, due by this schedule. An identical one (same accumulator id, same
+  /// schedule) already declared is shared: the first to feed it in an iteration counts. make() is called twice.
+  /// The cell lives as long as the session.
+  virtual StatCell& declare(const InspectedTensor& tensor, const Schedule& schedule,
+                            const std::function<std::unique_ptr<StatAccumulator>()>& make) = 0;
+  /// One warning for each (layer, statistic) that cannot be given, and why.
+  virtual void skip(const InspectedTensor& tensor, std::string_view statistic, std::string_view why) = 0;
+};
+
+struct ModifyContext {
+  const LayerDescription& layer;
+  TensorKind tensor;
+  std::int64_t iteration;
+  TensorMoment moment;
+  const TensorView& x;              ///< high precision, never written
+  Quantizer* default_quantizer;     ///< the recipe's; null without one
+  Usage usage;                      ///< directions the result is used in
+  const FeatureParams& params;
+  AmaxScope amax_scope;             ///< the session's default, for features whose key does not say
+  AmaxReducer* tp_amax;             ///< MAX over the layer's tp_group; null for one rank
+};
+
+struct InspectContext {
+  const InspectedTensor& tensor;
+  std::int64_t iteration;
+  TensorMoment moment;
+  const TensorView& x;               ///< the original; empty view (no data, numel 0, has_original false) otherwise
+  bool has_original;                 ///< false for weights that exist in FP8 only
+  const QuantizedTensor* rowwise;    ///< operand of the rowwise GEMM, null for results and observed tensors
+  const QuantizedTensor* columnwise; ///< may be the same object
+  const Quantizer* quantizer;        ///< the recipe's; null without one
+  AmaxReducer* tp_amax;
+
+  /// What moments() has computed; start with none.
+  mutable std::optional<TensorMoments> cached_moments = std::nullopt;
+
+  /// tensor_stats(x), computed once for all features that inspect this tensor now.
+  const TensorMoments& moments() const;
+};
+
+class Feature {
+ public:
+  explicit Feature(FeatureConfig config) : config_(std::move(config)) {}
+  virtual ~Feature() = default;
+  Feature(const Feature&) = delete;
+  Feature& operator=(const Feature&) = delete;
+
+  [[nodiscard]] const FeatureConfig& config() const noexcept { return config_; }
+
+  /// True when the feature can change what is trained: listed in the run header, aborts instead of detaching.
+  [[nodiscard]] virtual bool alters_numerics() const = 0;
+
+  /// Called once for each matching layer, before its first use. Throws Error(kConfig) for a layer the feature
+  /// cannot serve, with the layer's name.
+  virtual void check_layer(const LayerDescription&) const {}
+  /// Called once for each tensor that may be inspected; declares its statistics.
+  virtual void register_tensor(const InspectedTensor&, Registration&) {}
+
+  /// High precision wins as soon as one feature answers "not enabled".
+  [[nodiscard]] virtual Decision fp8_gemm_enabled(const LayerDescription&, Gemm, std::int64_t) const {
+    return Decision::always();
+  }
+  [[nodiscard]] virtual Decision modify_tensor_enabled(const LayerDescription&, Gemm, TensorKind,
+                                                       std::int64_t) const {
+    return Decision::never();
+  }
+  [[nodiscard]] virtual Decision inspect_tensor_enabled(const InspectedTensor&, std::int64_t) const {
+    return Decision::never();
+  }
+  /// Whether modify_tensor returns codes (true) or high precision: lets mixed GEMMs be refused at registration.
+  [[nodiscard]] virtual bool modifies_to_quantized(const LayerDescription&, Gemm, TensorKind) const { return false; }
+  /// For plans where modifying a result must not happen silently, see DebugQuantizer.
+  [[nodiscard]] virtual std::shared_ptr<QuantizedTensor> modify_tensor(const ModifyContext&);
+  virtual void inspect_tensor(const InspectContext&) {}
+
+ private:
+  FeatureConfig config_;
+};
+
+}  // namespace amaxscope

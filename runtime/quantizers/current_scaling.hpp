@@ -1,0 +1,43 @@
+// Current scaling: amax of this tensor, MAX over a group, scale, cast.
+#pragma once
+
+#include "collectives/communicator.hpp"
+#include "kernels/codec/scale.hpp"
+#include "runtime/quantizers/quantizer.hpp"
+
+namespace amaxscope {
+
+struct CurrentScalingOptions {
+  bool power_of_two = false;
+  float epsilon = 0.0F;
+};
+
+/// FP8 codes of x under a scale, both wanted directions; the building block of every per-tensor quantizer.
+std::shared_ptr<Float8Tensor> quantize_float8(const TensorView& x, DType format, float scale, Usage usage);
+
+class Float8CurrentScalingQuantizer final : public Quantizer {
+ public:
+  /// amax_group null: the scale is this rank's own. Where codes are gathered over ranks it must be the group of
+  /// the gather (recipe traffic: input of column parallel, gradient of row parallel, with sequence parallel).
+  /// An empty shard takes part with amax 0. The group must outlive the quantizer.
+  Float8CurrentScalingQuantizer(DType format, CurrentScalingOptions options, Communicator* amax_group,
+                                std::string name = {});
+  [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const TensorView& x, Usage usage,
+                                                          const TensorMoment& moment) override;
+  void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) override;
+  [[nodiscard]] RecipeKind recipe() const noexcept override { return RecipeKind::kCurrent; }
+  [[nodiscard]] DType format() const noexcept override { return format_; }
+  /// How the last scale came about.
+  [[nodiscard]] ScaleClamp last_clamp() const noexcept { return last_clamp_; }
+
+ private:
+  float next_scale(const TensorView& x);
+
+  DType format_;
+  CurrentScalingOptions options_;
+  Communicator* amax_group_;
+  std::string name_;
+  ScaleClamp last_clamp_ = ScaleClamp::kNone;
+};
+
+}  // namespace amaxscope

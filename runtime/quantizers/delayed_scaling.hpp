@@ -1,0 +1,77 @@
+// Delayed scaling: the scale of a step comes from the amaxes of the steps before it.
+// Source of every rule: TransformerEngine quantization.py and recipe/delayed_scaling.cu, the fused bulk update.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "kernels/codec/scale.hpp"
+#include "runtime/quantizers/quantizer.hpp"
+
+namespace amaxscope {
+
+enum class AmaxAlgorithm { kMax, kMostRecent };
+
+struct DelayedScalingOptions {
+  int history_length = 1024;  ///< rows kept, at least 1
+  int margin = 0;             ///< the scale maps amax to fp8_max * 2^-margin
+  AmaxAlgorithm algorithm = AmaxAlgorithm::kMax;
+};
+
+/// Histories and scales of all tensors of a process. Owned by the trainer, which calls update() once a step,
+/// after backward (the reference updates forward states per forward: a documented difference).
+class DelayedScalingState {
+ public:
+  /// Slots in registration order, which must be the same on all ranks of the group.
+  /// amax_group null: not reduced; else it must outlive the state.
+  DelayedScalingState(DelayedScalingOptions options, Communicator* amax_group);
+
+  /// A new slot with scale 1 and an empty history. The name is for reports.
+  std::size_t add(std::string name, DType format);
+
+  struct Slot {
+    std::string name;
+    DType format = DType::kE4M3;
+    float scale = 1.0F;
+    ScaleClamp clamp = ScaleClamp::kNone;
+    bool has_history = false;            ///< false: the scale is still the initial 1 ("no_history")
+    std::vector<std::uint32_t> history;  ///< amax bits; row 0 collects the running step, row L-1 is the newest
+  };
+  [[nodiscard]] const Slot& slot(std::size_t index) const { return slots_.at(index); }
+  [[nodiscard]] std::size_t size() const noexcept { return slots_.size(); }
+  [[nodiscard]] const DelayedScalingOptions& options() const noexcept { return options_; }
+
+  /// Row 0 takes the maximum of itself and this amax.
+  void observe(std::size_t index, std::uint32_t amax_bits);
+
+  /// Ends a step: one MAX over the group for all slots together (recipe traffic), then for each slot roll,
+  /// amax by the algorithm, new scale. A slot whose step amax is 0 (did not run, or all zero) keeps history and
+  /// scale. A scale is kept, too, when the amax is not finite. Collective over the group; blocks.
+  void update();
+
+ private:
+  DelayedScalingOptions options_;
+  Communicator* amax_group_;
+  std::vector<Slot> slots_;
+};
+
+/// Casts with the slot's scale and records the tensor's amax in the slot (not in eval, not in a recompute).
+class Float8Quantizer final : public Quantizer {
+ public:
+  /// The state must outlive the quantizer.
+  Float8Quantizer(DelayedScalingState& state, std::size_t slot);
+  [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const TensorView& x, Usage usage,
+                                                          const TensorMoment& moment) override;
+  void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) override;
+  [[nodiscard]] RecipeKind recipe() const noexcept override { return RecipeKind::kDelayed; }
+  [[nodiscard]] DType format() const noexcept override { return state_.slot(slot_).format; }
+  [[nodiscard]] const DelayedScalingState::Slot& slot() const { return state_.slot(slot_); }
+
+ private:
+  DelayedScalingState& state_;
+  std::size_t slot_;
+};
+
+}  // namespace amaxscope

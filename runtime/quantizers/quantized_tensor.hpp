@@ -1,0 +1,96 @@
+// What a quantizer returns: a tensor as GEMM operands in one or both directions.
+// Owned through shared_ptr, so that a training loop can keep it between forward and backward; mutation
+// (update_usage, a quantizer's update) is for the owner, one thread at a time.
+#pragma once
+
+#include <memory>
+
+#include "core/tensor.hpp"
+#include "kernels/gemm.hpp"
+#include "runtime/names.hpp"
+
+namespace amaxscope {
+
+/// Directions that are wanted or present.
+struct Usage {
+  bool rowwise = true;
+  bool columnwise = false;
+  [[nodiscard]] bool has(Direction direction) const noexcept {
+    return direction == Direction::kRowwise ? rowwise : columnwise;
+  }
+  friend bool operator==(const Usage&, const Usage&) = default;
+};
+
+class QuantizedTensor {
+ public:
+  virtual ~QuantizedTensor() = default;
+
+  /// Logical shape [.., K] of the tensor that was quantized.
+  [[nodiscard]] virtual const Shape& shape() const noexcept = 0;
+  /// Format of the codes in a direction; a high-precision dtype where the direction was not quantized.
+  [[nodiscard]] virtual DType format(Direction direction) const = 0;
+  [[nodiscard]] virtual Usage usage() const noexcept = 0;
+  /// The GEMM factor of a direction: rowwise stands for the logical [M, K] matrix, columnwise for its transpose
+  /// [K, M]. A view into this object. Throws Error(kUsage) naming the direction when it is not there.
+  [[nodiscard]] virtual GemmOperand operand(Direction direction) const = 0;
+  /// The values the codes of a direction stand for, in the logical shape.
+  [[nodiscard]] virtual Tensor dequantize(DType dtype, Direction direction = Direction::kRowwise) const = 0;
+  /// Keeps what is wanted, makes a wanted direction from the other where the format allows (per-tensor FP8),
+  /// frees the rest. Throws Error(kUsage) naming the direction when it cannot be made again.
+  virtual void update_usage(Usage wanted) = 0;
+};
+
+/// One set of FP8 codes under one scale.
+class Float8Tensor final : public QuantizedTensor {
+ public:
+  /// codes [.., K] rowwise, or [K, M] when only columnwise; either may be undefined, not both.
+  Float8Tensor(Shape shape, DType format, Tensor rowwise_codes, Tensor columnwise_codes, float scale,
+               float scale_inv);
+
+  [[nodiscard]] const Shape& shape() const noexcept override { return shape_; }
+  [[nodiscard]] DType format(Direction) const override { return format_; }
+  [[nodiscard]] Usage usage() const noexcept override;
+  [[nodiscard]] GemmOperand operand(Direction direction) const override;
+  [[nodiscard]] Tensor dequantize(DType dtype, Direction direction) const override;
+  void update_usage(Usage wanted) override;
+
+  [[nodiscard]] float scale() const noexcept { return scale_; }
+  [[nodiscard]] float scale_inv() const noexcept { return scale_inv_; }
+  /// Throws Error(kUsage) when the direction is not there.
+  [[nodiscard]] const Tensor& codes(Direction direction) const;
+  /// Replaces everything but the shape; for Quantizer::update.
+  void assign(Tensor rowwise_codes, Tensor columnwise_codes, float scale, float scale_inv);
+
+ private:
+  Shape shape_;
+  DType format_;
+  Tensor rowwise_;
+  Tensor columnwise_;
+  float scale_;
+  float scale_inv_;
+};
+
+/// A tensor that stays in high precision: both directions are the same memory.
+class HighPrecisionTensor final : public QuantizedTensor {
+ public:
+  explicit HighPrecisionTensor(Tensor values);
+  /// Borrows: the memory behind the view must outlive this object (a parameter, the layer's own input).
+  explicit HighPrecisionTensor(const TensorView& borrowed);
+
+  [[nodiscard]] const Shape& shape() const noexcept override { return view_.shape(); }
+  [[nodiscard]] DType format(Direction) const override { return view_.dtype(); }
+  [[nodiscard]] Usage usage() const noexcept override { return {true, true}; }
+  [[nodiscard]] GemmOperand operand(Direction direction) const override;
+  [[nodiscard]] Tensor dequantize(DType dtype, Direction direction) const override;
+  void update_usage(Usage) override {}
+
+  [[nodiscard]] const TensorView& view() const noexcept { return view_; }
+  /// Copies new values in (same shape and dtype). Throws Error(kUsage) on a borrowed tensor.
+  void assign(const TensorView& values);
+
+ private:
+  Tensor owned_;
+  TensorView view_;
+};
+
+}  // namespace amaxscope

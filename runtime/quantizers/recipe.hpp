@@ -1,0 +1,22 @@
+// Quantization recipes and the formats they choose for each tensor (numerics: recipe defaults). Value types.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/dtype.hpp"
+#include "runtime/names.hpp"
+
+namespace amaxscope {
+
+enum class RecipeKind { kNone, kDelayed, kCurrent, kMxfp8, kBlock, kNvfp4 };
+
+std::string_view to_string(RecipeKind recipe) noexcept;  ///< "none" "delayed" "current" "mxfp8" "block" "nvfp4"
+std::optional<RecipeKind> parse_recipe(std::string_view text) noexcept;
+
+/// Code format of an operand: under delayed and current scaling E4M3, and E5M2 for gradients (HYBRID).
+/// Throws Error(kUsage) for recipes that are not built yet and for none.
+DType operand_format(RecipeKind recipe, TensorKind tensor);
+
+}  // namespace amaxscope

@@ -1,0 +1,146 @@
+// The debug session: one for a training run on each rank. See docs/architecture.md for the picture.
+//
+// Ownership: owns features, statistics, sinks and its own communicators (splits of those it is given, so its
+// traffic never meets the trainer's). Borrowed groups must outlive it.
+// Thread safety: one thread at a time. Two sessions can live in one process.
+// Blocking: construction with a config, freeze(), step() with something due and close() talk to the other ranks of
+// a group, up to the deadline; everything else is local. A step with nothing due does no collective, takes no lock
+// and allocates nothing.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "collectives/process_groups.hpp"
+#include "core/environment.hpp"
+#include "core/log.hpp"
+#include "runtime/feature/registry.hpp"
+#include "runtime/layer.hpp"
+#include "runtime/quantizers/debug_quantizer.hpp"
+#include "runtime/sinks/sink.hpp"
+
+namespace amaxscope {
+
+/// What happens when ranks disagree, a deadline passes or a write fails (diagnosis section 7).
+enum class FailurePolicy {
+  kDetach,  ///< stop observing, say so once, let the training go on
+  kAbort,   ///< end the job: going on would train on garbage
+};
+
+enum class ReplicaCounting {
+  kOnce,  ///< a replicated tensor counts once in sums, norms and counts
+  kTe,    ///< every replica counts, as in the reference
+};
+
+/// The groups of this rank. A null group stands for "only this rank".
+struct SessionGroups {
+  Communicator* world = nullptr;
+  Communicator* tp = nullptr;
+  Communicator* dp_cp = nullptr;
+  /// All ranks of this pipeline stage: tp-dp-cp.
+  Communicator* stage = nullptr;
+  static SessionGroups from(const ProcessGroups& groups);
+};
+
+struct SessionOptions {
+  std::optional<std::filesystem::path> config_path;
+  std::optional<std::string> config_text;  ///< instead of a path
+  std::filesystem::path log_dir;           ///< empty: no files
+  std::int64_t first_iteration = 0;
+  /// None: detach when every configured feature only observes, else abort.
+  std::optional<FailurePolicy> failure_policy;
+  std::chrono::milliseconds deadline = std::chrono::minutes(10);
+  AmaxScope amax_scope = AmaxScope::kTensor;
+  ReplicaCounting replica_counting = ReplicaCounting::kOnce;
+  bool log_all_ranks = false;  ///< records of every rank of a group instead of its leader
+  bool strict = false;         ///< a section that matches no layer is an error
+  std::map<std::string, std::string> run_options;  ///< the trainer's, for run.json
+  std::vector<std::shared_ptr<Sink>> extra_sinks;
+  Environment environment;
+};
+
+/// What a registered layer is used through; cheap to copy, valid as long as the session.
+class LayerHandle {
+ public:
+  LayerHandle() = default;
+  /// Whether anything may happen in this layer at the current iteration: one integer comparison.
+  [[nodiscard]] bool active() const noexcept { return gate_ != nullptr && *gate_->now >= gate_->next; }
+  /// The debug quantizer of a tensor, ready for this iteration; null when nothing is to be done after all
+  /// (the layer is then inactive until it next may act). Call it when active().
+  [[nodiscard]] DebugQuantizer* quantizer(TensorKind tensor) const;
+
+ private:
+  friend class DebugSession;
+  struct Gate {
+    const std::int64_t* now = nullptr;
+    std::int64_t next = 0;
+  };
+  struct State;
+  Gate* gate_ = nullptr;
+  State* state_ = nullptr;
+};
+
+/// Quantizers of the recipe for the three operands; null in high precision.
+struct OperandQuantizers {
+  std::shared_ptr<Quantizer> activation;
+  std::shared_ptr<Quantizer> weight;
+  std::shared_ptr<Quantizer> gradient;
+};
+
+class DebugSession {
+ public:
+  /// Collective over groups.world when a config is given: rank 0's bytes are used everywhere, a rank that reads
+  /// other bytes is an error that shows both digests. Throws Error(kConfig) on all ranks alike.
+  DebugSession(const FeatureRegistry& registry, const SessionGroups& groups, SessionOptions options);
+  ~DebugSession();  ///< closes without talking to other ranks; a run that was not closed stays marked so
+  DebugSession(const DebugSession&) = delete;
+  DebugSession& operator=(const DebugSession&) = delete;
+
+  /// Registers a GEMM layer. Throws Error(kConfig) when a feature cannot serve it or features conflict on it,
+  /// naming the layer and the sections; Error(kUsage) for a name that is taken.
+  LayerHandle layer(const LayerDescription& description, OperandQuantizers parents = {});
+  /// Compares the registrations of the ranks now instead of at the first collective or step.
+  void freeze();
+
+  [[nodiscard]] std::int64_t iteration() const noexcept;
+  /// Something is configured and the session has not detached.
+  [[nodiscard]] bool enabled() const noexcept;
+  [[nodiscard]] bool detached() const noexcept;
+
+  /// The trainer's loss, gradient norm, learning rate, ...; written by rank 0 of the world with this iteration.
+  void scalar(std::string_view name, double value);
+  /// Any tensor that is not a GEMM operand. kind: residual, norm_weight, logits, parameter, ... Sections with
+  /// `observe:` choose by name. Registers itself at its first appearance. Free when no section observes.
+  void observe(std::string_view name, std::string_view kind, const TensorView& view, Layout layout,
+               const TensorMoment& moment = {});
+  /// Feeds the base namespace's LogTensorStats: `tensor` is a free name. group null: not reduced.
+  void log_tensor_stats(std::string_view layer, std::string_view tensor, const TensorView& view,
+                        Communicator* group = nullptr);
+  /// Non-weight statistics are reduced over this group (null: not at all) instead of the built-in table.
+  /// Before any layer is registered.
+  void set_reduction_group(Communicator* group);
+
+  /// Ends an iteration: reduces what is due, writes it, advances. Collective over a group that has something due.
+  void step();
+  /// Flushes and marks the run closed. Idempotent; does not talk to other ranks.
+  void close();
+
+  [[nodiscard]] Log& log() noexcept;
+  /// Sections and the layers they matched on this rank, for a table.
+  [[nodiscard]] std::map<std::string, std::vector<std::string>> section_layers() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace amaxscope

@@ -1,0 +1,58 @@
+// Partial statistics of one tensor between two reductions, and how they travel: order statistics in a MAX,
+// sums in a SUM, second and higher moments in a SUM re-centred on the mean that the first SUM gave.
+// Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace amaxscope {
+
+/// One reported number. `flags` qualify it (config.md section 5: zero, zero_amax, inf_amax, nan_amax, ...).
+struct StatValue {
+  std::string name;
+  double value = 0;
+  std::vector<std::string> flags = {};
+};
+
+/// What came back from the reduction; spans are as long as the accumulator asked for.
+struct ReducedStat {
+  std::span<const std::uint32_t> max;
+  std::span<const double> sums;
+  std::span<const double> moments;
+};
+
+class StatAccumulator {
+ public:
+  virtual ~StatAccumulator() = default;
+  /// Kind and parameters: part of what ranks compare ("moments", "block_range 32 1").
+  [[nodiscard]] virtual std::string id() const = 0;
+  /// Back to "nothing fed", which packs as the identity of every reduction.
+  virtual void reset() = 0;
+  [[nodiscard]] bool ran() const noexcept { return ran_; }
+
+  [[nodiscard]] virtual std::size_t max_words() const { return 0; }
+  [[nodiscard]] virtual std::size_t sum_words() const { return 0; }
+  [[nodiscard]] virtual std::size_t moment_words() const { return 0; }
+  virtual void pack_max(std::span<std::uint32_t>) const {}
+  virtual void pack_sums(std::span<double>) const {}
+  /// Given the reduced sums of this accumulator.
+  virtual void pack_moments(std::span<const double>, std::span<double>) const {}
+  /// The requested statistics. One that has no value (std of one element) is left out.
+  [[nodiscard]] virtual std::vector<StatValue> values(const ReducedStat& reduced) const = 0;
+
+ protected:
+  void mark_ran(bool ran) noexcept { ran_ = ran; }
+
+ private:
+  bool ran_ = false;
+};
+
+/// Order-preserving bits of a float that is not NaN: a < b exactly when order_bits(a) < order_bits(b).
+std::uint32_t order_bits(float value) noexcept;
+float from_order_bits(std::uint32_t bits) noexcept;
+
+}  // namespace amaxscope

@@ -1,0 +1,63 @@
+// The statistics of LogTensorStats: everything that follows from TensorMoments.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/tensor_stats.hpp"
+#include "runtime/stats/accumulator.hpp"
+
+namespace amaxscope {
+
+/// Names: min max mean std l1_norm l2_norm cur_amax dynamic_range numel nonzero nan inf rms.
+/// Any NaN makes min, max, cur_amax, mean, std and the norms NaN; Inf makes the norms Inf and std NaN. Then
+/// min_finite, max_finite and amax_finite are reported beside what was asked for. dynamic_range is
+/// log2(amax / smallest non-zero magnitude) over finite elements, 0 with the flag "zero" when all are zero.
+/// std is the sample standard deviation, absent for one element. No element: only numel (0).
+class MomentsAccumulator final : public StatAccumulator {
+ public:
+  explicit MomentsAccumulator(std::vector<std::string> names);
+  static const std::vector<std::string>& known_names();
+
+  void feed(const TensorMoments& moments);
+  [[nodiscard]] std::string id() const override;
+  void reset() override;
+  [[nodiscard]] std::size_t max_words() const override;
+  [[nodiscard]] std::size_t sum_words() const override;
+  [[nodiscard]] std::size_t moment_words() const override;
+  void pack_max(std::span<std::uint32_t> out) const override;
+  void pack_sums(std::span<double> out) const override;
+  void pack_moments(std::span<const double> sums, std::span<double> out) const override;
+  [[nodiscard]] std::vector<StatValue> values(const ReducedStat& reduced) const override;
+
+ private:
+  std::vector<std::string> names_;
+  TensorMoments moments_;
+};
+
+/// max_blockwise_dynamic_range under its log name, a plain maximum over shards and micro-batches.
+class BlockRangeAccumulator final : public StatAccumulator {
+ public:
+  BlockRangeAccumulator(int block_size, int dims, bool both_orientations);
+  /// "max_blockwise_dynamic_range_block_size_32_dims_1" [+ "_max_over_orientations"]
+  [[nodiscard]] std::string stat_name() const;
+  [[nodiscard]] int block_size() const noexcept { return block_size_; }
+  [[nodiscard]] int dims() const noexcept { return dims_; }
+  [[nodiscard]] bool both_orientations() const noexcept { return both_orientations_; }
+
+  void feed(double range);
+  [[nodiscard]] std::string id() const override { return stat_name(); }
+  void reset() override;
+  [[nodiscard]] std::size_t max_words() const override { return 1; }
+  void pack_max(std::span<std::uint32_t> out) const override;
+  [[nodiscard]] std::vector<StatValue> values(const ReducedStat& reduced) const override;
+
+ private:
+  int block_size_;
+  int dims_;
+  bool both_orientations_;
+  double range_ = 0;
+  bool nan_ = false;
+};
+
+}  // namespace amaxscope
