@@ -1,6 +1,7 @@
 // The statistics of LogTensorStats: everything that follows from TensorMoments.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,12 @@
 namespace amaxscope {
 
 /// Names: min max mean std l1_norm l2_norm cur_amax dynamic_range numel nonzero nan inf rms.
-/// Any NaN makes min, max, cur_amax, mean, std and the norms NaN; Inf makes the norms Inf and std NaN. Then
-/// min_finite, max_finite and amax_finite are reported beside what was asked for. dynamic_range is
-/// log2(amax / smallest non-zero magnitude) over finite elements, 0 with the flag "zero" when all are zero.
-/// std is the sample standard deviation, absent for one element. No element: only numel (0).
+/// Any NaN makes min, max, cur_amax, mean, std, the norms and rms NaN. Inf makes cur_amax, the norms and rms
+/// Inf, mean the Inf of that sign (NaN with both signs) and std NaN. Then the counts nan and inf, min_finite,
+/// max_finite and amax_finite are reported beside what was asked for; min_finite and max_finite are left out
+/// where the minimum or maximum is itself infinite. dynamic_range is log2(amax / smallest non-zero magnitude)
+/// over finite elements, 0 with the flag "zero" when all are zero. std is the sample standard deviation,
+/// absent for one element. No element: only numel (0), asked for or not.
 class MomentsAccumulator final : public StatAccumulator {
  public:
   explicit MomentsAccumulator(std::vector<std::string> names);
@@ -35,7 +38,8 @@ class MomentsAccumulator final : public StatAccumulator {
   TensorMoments moments_;
 };
 
-/// max_blockwise_dynamic_range under its log name, a plain maximum over shards and micro-batches.
+/// max_blockwise_dynamic_range under its log name, a plain maximum over shards and micro-batches in fp32; NaN
+/// wins.
 class BlockRangeAccumulator final : public StatAccumulator {
  public:
   BlockRangeAccumulator(int block_size, int dims, bool both_orientations);
@@ -45,7 +49,8 @@ class BlockRangeAccumulator final : public StatAccumulator {
   [[nodiscard]] int dims() const noexcept { return dims_; }
   [[nodiscard]] bool both_orientations() const noexcept { return both_orientations_; }
 
-  void feed(double range);
+  /// No value: an empty tensor, which counts as run and has no block. All empty: nothing is reported.
+  void feed(std::optional<double> range);
   [[nodiscard]] std::string id() const override { return stat_name(); }
   void reset() override;
   [[nodiscard]] std::size_t max_words() const override { return 1; }
@@ -56,8 +61,7 @@ class BlockRangeAccumulator final : public StatAccumulator {
   int block_size_;
   int dims_;
   bool both_orientations_;
-  double range_ = 0;
-  bool nan_ = false;
+  std::uint32_t word_ = 0;  ///< order_bits of the largest range
 };
 
 }  // namespace amaxscope
