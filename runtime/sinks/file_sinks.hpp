@@ -12,7 +12,9 @@
 namespace amaxscope {
 
 /// nvdlfw_inspect_statistics_logs/nvdlfw_inspect_globalrank-R.log under log_dir, the lines that parsers of
-/// nvidia-dlfw-inspect read, with 9 significant digits. Training phases only. Appends. Throws Error(kIo).
+/// nvidia-dlfw-inspect read, with 9 significant digits. Training phases only, from every rank that has the
+/// record. One write a step. Appends; iterations that the file has already are not written again. A line
+/// break in a name is written as \n. Throws Error(kIo).
 std::unique_ptr<Sink> make_text_sink(const std::filesystem::path& log_dir, int world_rank,
                                      std::shared_ptr<const Clock> clock = nullptr);
 
@@ -21,10 +23,12 @@ struct JsonLinesOptions {
   std::string run_id;       ///< written in the first line of each opening
 };
 
-/// metrics/rank_R.jsonl under log_dir: one object a line, one write a step, an end-of-step marker with the record
-/// count. The file appears with its first content. An incomplete last line left by a crash is ended first, so
-/// that later lines stay readable. Iterations at or before the last completed one in the file are not written
-/// again. Throws Error(kIo).
+/// metrics/rank_R.jsonl under log_dir: one object a line, one write a step. The first line of each opening is
+/// {"schema_version":1,"run_id":..,"rank":R}, the last of a step
+/// {"iteration":i,"end_of_step":true,"records":n}, n being the lines of the step (records and scalars) before
+/// it; a step without any writes nothing. The file appears with its first content. An incomplete last line
+/// left by a crash is ended first, so that later lines stay readable. Iterations at or before the last
+/// completed one in the file are not written again. Throws Error(kIo).
 std::unique_ptr<Sink> make_json_lines_sink(const std::filesystem::path& log_dir, int world_rank,
                                            JsonLinesOptions options);
 

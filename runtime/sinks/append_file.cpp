@@ -1,0 +1,98 @@
+#include "runtime/sinks/append_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+
+#include "core/error.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+constexpr std::uintmax_t kReadBytes = 65536;
+
+std::string reason() { return std::generic_category().message(errno); }
+
+}  // namespace
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  AMAXSCOPE_CHECK(!error, ErrorCode::kIo, "{}: the folder cannot be made: {}", folder.string(),
+                  error.message());
+}
+
+AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
+  std::error_code missing;
+  const std::uintmax_t size = std::filesystem::file_size(path_, missing);
+  if (missing || size == 0) return;
+  std::ifstream file(path_, std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const int last = file.get();
+  AMAXSCOPE_CHECK(file.good(), ErrorCode::kIo, "{}: cannot be read to go on from: {}", path_.string(),
+                  reason());
+  ends_in_line_ = last != '\n';
+}
+
+AppendFile::~AppendFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void AppendFile::visit_lines_backward(const std::function<bool(std::string_view)>& visit) const {
+  std::error_code missing;
+  std::uintmax_t position = std::filesystem::file_size(path_, missing);
+  if (missing) return;
+  std::ifstream file(path_, std::ios::binary);
+  std::string text;  // from `position` to the end of the last line not visited yet
+  bool tail = true;  // text after the last newline of the file: not a complete line
+  while (position > 0) {
+    const std::uintmax_t bytes = std::min(kReadBytes, position);
+    position -= bytes;
+    std::string block(bytes, '\0');
+    file.seekg(static_cast<std::streamoff>(position));
+    file.read(block.data(), static_cast<std::streamsize>(bytes));
+    AMAXSCOPE_CHECK(file.good(), ErrorCode::kIo, "{}: cannot be read to go on from: {}", path_.string(),
+                    reason());
+    text.insert(0, block);
+    for (std::size_t end = text.rfind('\n'); end != std::string::npos; end = text.rfind('\n')) {
+      if (!tail && !visit(std::string_view(text).substr(end + 1))) return;
+      tail = false;
+      text.resize(end);
+    }
+  }
+  if (!tail) visit(text);
+}
+
+void AppendFile::open() {
+  make_folder(path_.parent_path());
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  AMAXSCOPE_CHECK(descriptor_ >= 0, ErrorCode::kIo, "{}: cannot be opened: {}", path_.string(), reason());
+}
+
+void AppendFile::append(std::string_view lines) {
+  if (lines.empty()) return;
+  if (descriptor_ < 0) open();
+  std::string ended;
+  if (ends_in_line_) {
+    ended = "\n";
+    ended += lines;
+    lines = ended;
+  }
+  // The system takes a regular file's whole write at once unless the disk is full or a signal arrives.
+  while (!lines.empty()) {
+    const ssize_t written = ::write(descriptor_, lines.data(), lines.size());
+    if (written < 0 && errno == EINTR) continue;
+    AMAXSCOPE_CHECK(written > 0, ErrorCode::kIo, "{}: cannot be written: {}", path_.string(), reason());
+    const auto bytes = static_cast<std::size_t>(written);
+    ends_in_line_ = lines[bytes - 1] != '\n';
+    lines.remove_prefix(bytes);
+  }
+}
+
+}  // namespace amaxscope

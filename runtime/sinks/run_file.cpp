@@ -1,0 +1,120 @@
+#include "runtime/sinks/run_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "core/error.hpp"
+#include "runtime/sinks/append_file.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::filesystem::path path_in(const std::filesystem::path& log_dir) { return log_dir / "run.json"; }
+
+/// "2026-01-31T05:11:57.884Z"
+std::string utc(std::chrono::system_clock::time_point time) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time - whole);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(whole)),
+                     ms.count());
+}
+
+Json to_json(const RunDescription& run) {
+  Json out = {
+      {"run_id", run.run_id},
+      {"state", "unclosed"},
+      {"start", utc(run.start)},
+      {"first_iteration", run.first_iteration},
+      {"world_size", run.world_size},
+      {"parallel", run.parallel},
+      {"options", run.options},
+      {"config", {{"source", run.config_source}, {"digest", run.config_digest}, {"text", run.config_text}}},
+      {"section_layers", run.section_layers},
+      {"alters_numerics", run.alters_numerics},
+      {"other_paths", run.other_paths}};
+  return out;
+}
+
+/// The file's content, or that of a file without runs when there is none.
+Json read(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) {
+    return {{"schema_version", RunDescription::kSchemaVersion}, {"runs", Json::array()}};
+  }
+  std::ifstream file(path, std::ios::binary);
+  AMAXSCOPE_CHECK(file.good(), ErrorCode::kIo, "{}: cannot be read", path.string());
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  Json content = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  AMAXSCOPE_CHECK(
+      content.is_object() && content.contains("runs") && content["runs"].is_array(), ErrorCode::kIo,
+      "{}: is not the description of a run; move it away or choose another log dir", path.string());
+  const Json version = content.value("schema_version", Json());
+  AMAXSCOPE_CHECK(version == RunDescription::kSchemaVersion, ErrorCode::kIo,
+                  "{}: has schema version {}, this program writes {}; choose another log dir", path.string(),
+                  version.dump(), RunDescription::kSchemaVersion);
+  return content;
+}
+
+/// Under another name first: whoever reads run.json sees the old or the new content, never a part.
+void replace(const std::filesystem::path& path, const Json& content) {
+  make_folder(path.parent_path());
+  const std::string text = content.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::filesystem::path temporary = path.parent_path() / fmt::format(".run.json.{}", ::getpid());
+  const auto refuse = [&](int reason) {
+    ::unlink(temporary.c_str());
+    throw Error(ErrorCode::kIo, fmt::format("{}: cannot be written: {}", path.string(),
+                                            std::generic_category().message(reason)));
+  };
+  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) refuse(errno);
+  std::size_t done = 0;
+  int reason = 0;
+  while (done < text.size() && reason == 0) {
+    const ssize_t written = ::write(descriptor, text.data() + done, text.size() - done);
+    if (written >= 0) {
+      done += static_cast<std::size_t>(written);
+    } else if (errno != EINTR) {
+      reason = errno;
+    }
+  }
+  if (::close(descriptor) != 0 && reason == 0) reason = errno;
+  if (reason == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) reason = errno;
+  if (reason != 0) refuse(reason);
+}
+
+}  // namespace
+
+void write_run_file(const std::filesystem::path& log_dir, const RunDescription& run) {
+  const std::filesystem::path path = path_in(log_dir);
+  Json content = read(path);
+  content["runs"].push_back(to_json(run));
+  replace(path, content);
+}
+
+void mark_run_closed(const std::filesystem::path& log_dir, const std::string& run_id,
+                     std::int64_t last_iteration) {
+  const std::filesystem::path path = path_in(log_dir);
+  Json content = read(path);
+  Json& runs = content["runs"];
+  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+    if (run->value("run_id", std::string()) != run_id) continue;
+    (*run)["state"] = "closed";
+    (*run)["last_iteration"] = last_iteration;
+    replace(path, content);
+    return;
+  }
+  throw Error(ErrorCode::kIo, fmt::format("{}: has no run \"{}\" to close", path.string(), run_id));
+}
+
+}  // namespace amaxscope
