@@ -1,0 +1,41 @@
+// What LogFp8TensorStats may be asked for.
+#include "features/log_fp8_tensor_stats.hpp"
+
+namespace amaxscope {
+
+FeatureEntry log_fp8_tensor_stats_entry() {
+  FeatureSchema schema;
+  schema.name = "LogFp8TensorStats";
+  schema.doc =
+      "Logs what FP8 quantization does to operands: [recipe_]statistic[_columnwise], under the running "
+      "recipe or, with "
+      "fp8_delayed_scaling_, fp8_current_scaling_, mxfp8_ or fp8_block_scaling_ in front, under that one.";
+  schema.takes_tensors = true;
+  schema.keys = {{.name = "stats",
+                  .type = KeyType::kStatList,
+                  .required = true,
+                  .default_text = "",
+                  .doc = "The statistics to log."}};
+  schema.statistics = {
+      {.name = "underflows%", .doc = "Percentage of elements that are not zero but quantized to zero."},
+      {.name = "overflows%",
+       .doc = "Percentage of elements beyond the largest FP8 value: under delayed scaling above it before "
+              "the cast, "
+              "else rounding past it."},
+      {.name = "scale_inv_min", .doc = "Smallest factor that decodes a value."},
+      {.name = "scale_inv_max", .doc = "Largest factor that decodes a value."},
+      {.name = "mse", .doc = "Mean squared difference between the tensor and what its codes stand for."},
+      {.name = "sqnr", .doc = "Signal to quantization noise ratio in dB.", .addition = true},
+      {.name = "cosine",
+       .doc = "Cosine of the angle between the tensor and what its codes stand for.",
+       .addition = true},
+      {.name = "max_error", .doc = "Largest difference of an element.", .addition = true}};
+  schema.accepts_statistic = [](std::string_view word, std::string& reason) {
+    return parse_fp8_stat(word, reason).has_value();
+  };
+  return {.schema = std::move(schema), .base_namespace = false, .make = [](FeatureConfig config) {
+            return std::make_unique<LogFp8TensorStats>(std::move(config));
+          }};
+}
+
+}  // namespace amaxscope
