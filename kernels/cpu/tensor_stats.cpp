@@ -1,0 +1,204 @@
+#include "kernels/tensor_stats.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+
+#include "kernels/cpu/arguments.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+constexpr std::int64_t kBlock = 2048;  ///< elements that are read a second time while they are in L1
+constexpr std::size_t kLanes = 8;      ///< independent sums, so that additions need not wait for each other
+
+constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFFU;
+constexpr std::uint32_t kInfinity = 0x7F800000U;
+
+std::uint32_t magnitude_of(float value) noexcept {
+  return std::bit_cast<std::uint32_t>(value) & kMagnitudeMask;
+}
+
+/// Integers that order as the floats do, -0 below +0: an integer minimum vectorizes and does not depend on
+/// the order of the elements, a floating-point one does neither. Its own inverse.
+std::int32_t ordered(std::int32_t bits) noexcept { return bits ^ ((bits >> 31) & 0x7FFFFFFF); }
+std::int32_t order_key(float value) noexcept { return ordered(std::bit_cast<std::int32_t>(value)); }
+float from_order_key(std::int32_t key) noexcept { return std::bit_cast<float>(ordered(key)); }
+
+float least(float a, float b) noexcept { return from_order_key(std::min(order_key(a), order_key(b))); }
+float greatest(float a, float b) noexcept { return from_order_key(std::max(order_key(a), order_key(b))); }
+
+struct LaneSums {
+  std::array<double, kLanes> lanes{};
+  [[nodiscard]] double total() const noexcept {
+    double sum = 0;
+    for (const double lane : lanes) sum += lane;
+    return sum;
+  }
+};
+
+/// action(lane, element) for every element; element i goes to lane i % kLanes.
+template <class Action>
+void over_lanes(const float* values, std::size_t count, Action&& action) {
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) action(lane, static_cast<double>(values[i + lane]));
+  }
+  for (std::size_t lane = 0; i + lane < count; ++lane) action(lane, static_cast<double>(values[i + lane]));
+}
+
+/// Sums and moments of finite values. The mean comes first, then the squared deviations from it (with the
+/// correction for what the mean itself was rounded by): a sum of squares alone loses a variance that is small
+/// against the mean.
+void add_sums(const float* values, std::size_t count, TensorMoments& moments) {
+  LaneSums sum;
+  LaneSums l1;
+  LaneSums squares;
+  over_lanes(values, count, [&](std::size_t lane, double x) {
+    sum.lanes[lane] += x;
+    l1.lanes[lane] += x < 0 ? -x : x;
+    squares.lanes[lane] += x * x;
+  });
+  moments.sum = sum.total();
+  moments.l1 = l1.total();
+  moments.sum_squares = squares.total();
+  moments.mean = moments.sum / static_cast<double>(count);
+  LaneSums deviation;
+  LaneSums deviation_squares;
+  over_lanes(values, count, [&](std::size_t lane, double x) {
+    const double difference = x - moments.mean;
+    deviation.lanes[lane] += difference;
+    deviation_squares.lanes[lane] += difference * difference;
+  });
+  const double rest = deviation.total();
+  moments.m2 = std::max(0.0, deviation_squares.total() - rest * rest / static_cast<double>(count));
+}
+
+/// Everything but the counts of NaN and Inf, of a block without them.
+void add_finite(const float* values, std::size_t count, TensorMoments& moments) {
+  std::int32_t smallest = std::numeric_limits<std::int32_t>::max();
+  std::int32_t largest = std::numeric_limits<std::int32_t>::min();
+  std::int32_t amax = 0;
+  // Magnitude - 1 as unsigned: zero becomes the largest value. The sign flip makes a signed minimum order it.
+  std::int32_t amin = std::numeric_limits<std::int32_t>::max();
+  std::int32_t nonzero = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int32_t key = order_key(values[i]);
+    const auto magnitude = static_cast<std::int32_t>(magnitude_of(values[i]));
+    smallest = std::min(smallest, key);
+    largest = std::max(largest, key);
+    amax = std::max(amax, magnitude);
+    amin =
+        std::min(amin, static_cast<std::int32_t>((static_cast<std::uint32_t>(magnitude) - 1U) ^ 0x80000000U));
+    nonzero += magnitude != 0 ? 1 : 0;
+  }
+  moments.min = from_order_key(smallest);
+  moments.max = from_order_key(largest);
+  moments.amax_finite = std::bit_cast<float>(amax);
+  if (nonzero != 0) {
+    moments.amin_nonzero = std::bit_cast<float>((static_cast<std::uint32_t>(amin) ^ 0x80000000U) + 1U);
+  }
+  moments.nonzero = static_cast<std::uint64_t>(nonzero);
+  add_sums(values, count, moments);
+}
+
+bool all_finite(const float* values, std::size_t count) {
+  std::int32_t largest = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    largest = std::max(largest, static_cast<std::int32_t>(magnitude_of(values[i])));
+  }
+  return static_cast<std::uint32_t>(largest) < kInfinity;
+}
+
+TensorMoments moments_of_block(const float* values, std::size_t count) {
+  TensorMoments result;
+  if (all_finite(values, count)) {
+    add_finite(values, count, result);
+    result.numel = count;
+    return result;
+  }
+  std::array<float, kBlock> finite;
+  std::size_t kept = 0;
+  std::uint64_t nan = 0;
+  std::uint64_t negative = 0;
+  std::uint64_t positive = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t magnitude = magnitude_of(values[i]);
+    if (magnitude < kInfinity) {
+      finite[kept++] = values[i];
+    } else if (magnitude > kInfinity) {
+      ++nan;
+    } else {
+      ++(values[i] < 0 ? negative : positive);
+    }
+  }
+  if (kept != 0) add_finite(finite.data(), kept, result);
+  result.numel = count;
+  result.nan = nan;
+  result.inf = negative + positive;
+  result.nonzero += nan + result.inf;
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  if (positive != 0) result.max = kInf;
+  if (negative != 0) result.min = -kInf;
+  return result;
+}
+
+/// The block as fp32: itself, or widened into the buffer.
+const float* as_float(const float* values, std::size_t, std::array<float, kBlock>&) { return values; }
+template <class T>
+const float* as_float(const T* values, std::size_t count, std::array<float, kBlock>& buffer) {
+  for (std::size_t i = 0; i < count; ++i) buffer[i] = to_float(values[i]);
+  return buffer.data();
+}
+
+}  // namespace
+
+TensorMoments::TensorMoments() noexcept
+    : min(std::numeric_limits<float>::infinity()),
+      max(-std::numeric_limits<float>::infinity()),
+      amin_nonzero(std::numeric_limits<float>::infinity()) {}
+
+void TensorMoments::merge(const TensorMoments& other) noexcept {
+  const auto own = static_cast<double>(finite());
+  const auto others = static_cast<double>(other.finite());
+  if (others != 0 && own == 0) {
+    mean = other.mean;
+    m2 = other.m2;
+  } else if (others != 0) {
+    const double delta = other.mean - mean;
+    const double all = own + others;
+    mean += delta * (others / all);
+    m2 += other.m2 + delta * delta * (own * others / all);
+  }
+  numel += other.numel;
+  nan += other.nan;
+  inf += other.inf;
+  nonzero += other.nonzero;
+  min = least(min, other.min);
+  max = greatest(max, other.max);
+  amax_finite = std::max(amax_finite, other.amax_finite);
+  amin_nonzero = std::min(amin_nonzero, other.amin_nonzero);
+  sum += other.sum;
+  l1 += other.l1;
+  sum_squares += other.sum_squares;
+}
+
+TensorMoments tensor_stats(const TensorView& x) {
+  constexpr std::string_view kOperation = "tensor_stats";
+  cpu::require_cpu(kOperation, "x", x);
+  TensorMoments result;
+  cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
+    std::array<float, kBlock> buffer;
+    cpu::for_each_run<T>(x, [&](const T* values, std::int64_t count, std::int64_t) {
+      for (std::int64_t first = 0; first < count; first += kBlock) {
+        const auto length = static_cast<std::size_t>(std::min(kBlock, count - first));
+        result.merge(moments_of_block(as_float(values + first, length, buffer), length));
+      }
+    });
+  });
+  return result;
+}
+
+}  // namespace amaxscope
