@@ -1,6 +1,7 @@
 #include "core/log.hpp"
 
 #include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
@@ -22,6 +23,20 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   }
   return spdlog::level::info;
 }
+
+/// %* in a pattern: the level as Python's logging writes it, which the readers of these files expect.
+class LevelName : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    const auto name = spdlog::level::to_string_view(message.level);
+    for (const char letter : std::string_view(name.data(), name.size())) {
+      out.push_back(letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter);
+    }
+  }
+  [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<LevelName>();
+  }
+};
 
 }  // namespace
 
@@ -62,7 +77,9 @@ void Log::add_file(const std::filesystem::path& path) {
   try {
     auto file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string(), /*truncate=*/false);
     file->set_level(to_spdlog(state_->options.file_level));
-    file->set_pattern("%Y-%m-%d %H:%M:%S,%e - %l - %v");
+    auto formatter = std::make_unique<spdlog::pattern_formatter>();
+    formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%d %H:%M:%S,%e - %* - %v");
+    file->set_formatter(std::move(formatter));
     state_->logger.sinks().push_back(std::move(file));
   } catch (const spdlog::spdlog_ex& error) {
     throw Error(ErrorCode::kIo, fmt::format("{}: cannot be opened for messages: {}", path.string(), error.what()));

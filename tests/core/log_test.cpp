@@ -1,0 +1,146 @@
+#include "core/log.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace amaxscope {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+class LogTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              ("amaxscope_log_" + std::string(info->name()) + "_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  static std::string read(const std::filesystem::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(LogTest, LevelsByName) {
+  EXPECT_EQ(parse_log_level("trace"), LogLevel::kTrace);
+  EXPECT_EQ(parse_log_level("debug"), LogLevel::kDebug);
+  EXPECT_EQ(parse_log_level("info"), LogLevel::kInfo);
+  EXPECT_EQ(parse_log_level("warn"), LogLevel::kWarn);
+  EXPECT_EQ(parse_log_level("error"), LogLevel::kError);
+  EXPECT_THROW(parse_log_level("Info"), Error);
+}
+
+TEST_F(LogTest, ConsoleShowsWarningsWithThePrefix) {
+  ::testing::internal::CaptureStderr();
+  Log::Options options;
+  options.prefix = "[rank 3] ";
+  Log log(options);
+  log.info("not shown");
+  log.warn("layer {} has {} NaN", "fc1", 2);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "amaxscope: [rank 3] warning: layer fc1 has 2 NaN\n");
+}
+
+TEST_F(LogTest, FileLineHasDateLevelAndMessage) {
+  Log log;
+  log.add_file(folder_ / "run.log");
+  log.info("hello {}", 7);
+  log.write(LogLevel::kDebug, "below the file's level");
+  log.error("bad");
+  EXPECT_THAT(read(folder_ / "run.log"),
+              MatchesRegex("[0-9]+-[0-9]+-[0-9]+ [0-9]+:[0-9]+:[0-9]+,[0-9]+ - INFO - hello 7\n"
+                           "[0-9]+-[0-9]+-[0-9]+ [0-9]+:[0-9]+:[0-9]+,[0-9]+ - ERROR - bad\n"));
+}
+
+TEST_F(LogTest, AppendsToAnExistingFile) {
+  std::ofstream(folder_ / "run.log") << "earlier\n";
+  Log log;
+  log.add_file(folder_ / "run.log");
+  log.info("later");
+  EXPECT_THAT(read(folder_ / "run.log"), HasSubstr("earlier\n"));
+  EXPECT_THAT(read(folder_ / "run.log"), HasSubstr("later"));
+}
+
+TEST_F(LogTest, BracesInAMessageAreNotAFormat) {
+  Log log;
+  log.add_file(folder_ / "run.log");
+  log.write(LogLevel::kInfo, "a {} and a %v");
+  EXPECT_THAT(read(folder_ / "run.log"), HasSubstr("a {} and a %v"));
+}
+
+TEST_F(LogTest, AFileThatCannotBeOpenedIsAnError) {
+  Log log;
+  try {
+    log.add_file("/proc/nowhere/run.log");
+    FAIL() << "opened";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kIo);
+    EXPECT_THAT(error.what(), HasSubstr("/proc/nowhere/run.log"));
+  }
+}
+
+TEST_F(LogTest, AFullDiskDoesNotThrow) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  Log log;
+  log.add_file("/dev/full");
+  EXPECT_NO_THROW(log.info("lost"));
+}
+
+TEST_F(LogTest, TwoLogsAreIndependent) {
+  Log first;
+  Log second;
+  first.add_file(folder_ / "first.log");
+  second.add_file(folder_ / "second.log");
+  first.info("one");
+  second.info("two");
+  EXPECT_THAT(read(folder_ / "first.log"), Not(HasSubstr("two")));
+  EXPECT_THAT(read(folder_ / "second.log"), Not(HasSubstr("one")));
+}
+
+TEST_F(LogTest, LinesOfSeveralThreadsDoNotInterleave) {
+  Log log;
+  log.add_file(folder_ / "run.log");
+  const std::string text(200, 'x');
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 4; ++i) {
+    writers.emplace_back([&] {
+      for (int line = 0; line < 100; ++line) log.info("{}", text);
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  std::ifstream file(folder_ / "run.log");
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    ASSERT_EQ(line.size(), std::string("2026-01-31 05:11:57,884 - INFO - ").size() + text.size());
+  }
+  EXPECT_EQ(lines, 400);
+}
+
+TEST_F(LogTest, MovesWithItsFiles) {
+  Log log;
+  log.add_file(folder_ / "run.log");
+  Log moved = std::move(log);
+  moved.info("still here");
+  EXPECT_THAT(read(folder_ / "run.log"), HasSubstr("still here"));
+}
+
+}  // namespace
+}  // namespace amaxscope
