@@ -22,17 +22,21 @@
 
 namespace amaxscope {
 
-/// enabled now, and the next iteration at which that may change (none: never). The iterations from now up to
-/// `next` all have the same answer.
+/// enabled now, and the next iteration at which that may change (none: never). All iterations from now up to, not
+/// including, `next` have the same answer: something due once in ten iterations answers {true, i + 1} when it is
+/// due and {false, the next multiple of ten} when it is not.
 struct Decision {
   bool enabled = false;
   std::optional<std::int64_t> next;
 
   static Decision never() { return {false, std::nullopt}; }
   static Decision always() { return {true, std::nullopt}; }
-  /// From a schedule: enabled when due, changes at the next iteration whose answer differs or is due again.
+  /// From a schedule: enabled when due; next is the first later iteration whose answer differs.
   static Decision of(const Schedule& schedule, std::int64_t iteration);
 };
+
+/// The smaller of two iterations, where none stands for never.
+std::optional<std::int64_t> earlier(std::optional<std::int64_t> a, std::optional<std::int64_t> b) noexcept;
 
 /// A tensor that is inspected: a GEMM tensor (kind set), or an observed one or one of the base namespace.
 struct InspectedTensor {
@@ -96,6 +100,12 @@ struct InspectContext {
   const TensorMoments& moments() const;
 };
 
+/// What a session says and listens to when it tells a feature of a layer.
+struct LayerTerms {
+  AmaxScope amax_scope = AmaxScope::kTensor;            ///< the session's default
+  std::function<void(const std::string&)> warn = {};    ///< a message to people; empty: nobody listens
+};
+
 class Feature {
  public:
   explicit Feature(FeatureConfig config) : config_(std::move(config)) {}
@@ -104,6 +114,8 @@ class Feature {
   Feature& operator=(const Feature&) = delete;
 
   [[nodiscard]] const FeatureConfig& config() const noexcept { return config_; }
+  /// "FakeQuant of section fc1 (line 12)", for messages.
+  [[nodiscard]] std::string label() const;
 
   /// True when the feature can change what is trained: listed in the run header, aborts instead of detaching.
   [[nodiscard]] virtual bool alters_numerics() const = 0;
@@ -111,6 +123,9 @@ class Feature {
   /// Called once for each matching layer, before its first use. Throws Error(kConfig) for a layer the feature
   /// cannot serve, with the layer's name.
   virtual void check_layer(const LayerDescription&) const {}
+  /// What a session calls: check_layer, unless a feature needs the session's terms or has something to say about a
+  /// layer that it serves.
+  virtual void admit_layer(const LayerDescription& layer, const LayerTerms&) const { check_layer(layer); }
   /// Called once for each tensor that may be inspected; declares its statistics.
   virtual void register_tensor(const InspectedTensor&, Registration&) {}
 
@@ -127,7 +142,8 @@ class Feature {
   }
   /// Whether modify_tensor returns codes (true) or high precision: lets mixed GEMMs be refused at registration.
   [[nodiscard]] virtual bool modifies_to_quantized(const LayerDescription&, Gemm, TensorKind) const { return false; }
-  /// For plans where modifying a result must not happen silently, see DebugQuantizer.
+  /// A new tensor with (at least) the directions of ctx.usage. For a result of a GEMM its values replace the result.
+  /// Throws Error(kInternal) in a feature that does not override it.
   [[nodiscard]] virtual std::shared_ptr<QuantizedTensor> modify_tensor(const ModifyContext&);
   virtual void inspect_tensor(const InspectContext&) {}
 

@@ -12,14 +12,22 @@ struct CurrentScalingOptions {
   float epsilon = 0.0F;
 };
 
+/// RN(fp8_max * 2^-margin / amax); 1 for amax 0 or Inf; neither scale nor 1 / scale overflows or is zero.
+ScaleFromAmax scale_with_margin(std::uint32_t amax_bits, DType format, int margin) noexcept;
+
 /// FP8 codes of x under a scale, both wanted directions; the building block of every per-tensor quantizer.
+/// A columnwise request alone is made as both in one pass and the rowwise codes are dropped.
+/// Throws Error(kUsage) when no direction is wanted.
 std::shared_ptr<Float8Tensor> quantize_float8(const TensorView& x, DType format, float scale, Usage usage);
+/// The same into an existing Float8Tensor, in the directions that it has. Throws Error(kUsage) for another
+/// type.
+void requantize_float8(const TensorView& x, float scale, QuantizedTensor& target);
 
 class Float8CurrentScalingQuantizer final : public Quantizer {
  public:
-  /// amax_group null: the scale is this rank's own. Where codes are gathered over ranks it must be the group of
-  /// the gather (recipe traffic: input of column parallel, gradient of row parallel, with sequence parallel).
-  /// An empty shard takes part with amax 0. The group must outlive the quantizer.
+  /// amax_group null: the scale is this rank's own. Where codes are gathered over ranks it must be the group
+  /// of the gather (recipe traffic: input of column parallel, gradient of row parallel, with sequence
+  /// parallel). An empty shard takes part with amax 0. The group must outlive the quantizer.
   Float8CurrentScalingQuantizer(DType format, CurrentScalingOptions options, Communicator* amax_group,
                                 std::string name = {});
   [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const TensorView& x, Usage usage,

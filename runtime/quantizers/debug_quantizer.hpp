@@ -2,7 +2,6 @@
 // Made once per tensor and layer, used by one thread. It owns nothing of the layer or the features.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,54 +12,59 @@
 #include "runtime/feature/feature.hpp"
 #include "runtime/quantizers/debug_quantized_tensor.hpp"
 #include "runtime/quantizers/quantizer.hpp"
+#include "runtime/quantizers/tensor_plan.hpp"
 
 namespace amaxscope {
-
-enum class Plan {
-  kStandardQuantize,  ///< the recipe's quantizer
-  kHighPrecision,     ///< the tensor itself, in the compute dtype
-  kModifyTensor,      ///< the one feature that modifies it
-};
-/// As `amaxscope check` prints: "Quantize", "High Precision", "modify_tensor()".
-std::string_view to_string(Plan plan) noexcept;
 
 /// What a session lends to its debug quantizers.
 struct DebugServices {
   AmaxScope amax_scope = AmaxScope::kTensor;
   AmaxReducer* tp_amax = nullptr;
+  /// Told of an exception from a feature's hook. For inspecting hooks it may return, and the tensor goes on
+  /// unobserved; after a modifying one (`altering`) the exception goes on to the trainer. Empty: always goes
+  /// on.
+  std::function<void(const Feature&, const InspectedTensor&, bool altering, const std::exception&)>
+      hook_failed = {};
 };
 
 class DebugQuantizer final : public Quantizer {
  public:
-  /// features: those whose section matched the layer, in the order of the file. parent may be null (results, and
-  /// layers in high precision). layer, features and services must outlive the quantizer.
+  /// features: those whose section matched the layer, in the order of the file. parent may be null (results,
+  /// and layers in high precision). layer, features and services must outlive the quantizer.
   DebugQuantizer(const LayerDescription& layer, TensorKind tensor, std::shared_ptr<Quantizer> parent,
                  std::vector<Feature*> features, const DebugServices& services);
 
-  /// Asks the features what to do at this iteration; once per iteration however often it is called, and everything
-  /// until the next call uses this answer, also a backward that runs after the session's step().
+  /// Asks the features what to do at this iteration; once per iteration however often it is called, and
+  /// everything until the next call uses this answer, also a backward that runs after the session's step().
   /// Throws Error(kConfig) when two features modify the same (gemm, tensor) now, naming both sections.
   void begin_iteration(std::int64_t iteration);
-  [[nodiscard]] std::int64_t iteration() const noexcept { return iteration_; }
+  [[nodiscard]] std::int64_t iteration() const noexcept { return plan_.iteration; }
 
-  [[nodiscard]] Plan plan(Direction direction) const;
-  [[nodiscard]] bool inspects() const noexcept { return !inspecting_.empty(); }
+  /// A direction that the tensor does not have (columnwise of a result) is kHighPrecision.
+  [[nodiscard]] Plan plan(Direction wanted) const noexcept { return direction(wanted).plan; }
+  [[nodiscard]] bool inspects() const noexcept { return !plan_.inspecting.empty(); }
   /// The feature behind kModifyTensor, or null.
-  [[nodiscard]] const Feature* modifier(Direction direction) const noexcept;
+  [[nodiscard]] const Feature* modifier(Direction wanted) const noexcept {
+    return direction(wanted).modifier;
+  }
   /// Features that have a say in this tensor now, for `check`: names in file order.
   [[nodiscard]] std::vector<std::string> acting_features() const;
   /// Whether this iteration differs in any way from the plain path.
-  [[nodiscard]] bool any_feature_enabled() const noexcept;
-  /// The next iteration at which any answer may change; none: never.
+  [[nodiscard]] bool any_feature_enabled() const noexcept { return plan_.differs; }
+  /// The first iteration after this one that may differ from the plain path; none: never again. Exact when
+  /// the features' decisions are: with something due once in ten iterations it is the tenth from now, with
+  /// something always on it is the next.
   [[nodiscard]] std::optional<std::int64_t> next_debug_iteration() const noexcept { return next_; }
 
-  /// Always a DebugQuantizedTensor. Order: parent once for every STANDARD direction, modify columnwise then
-  /// rowwise (one call when one feature modifies both alike), high precision, then every inspecting feature sees
-  /// the original and both operands.
+  /// Always a DebugQuantizedTensor. A direction that is not wanted is not made; when the plans of both are
+  /// alike they share one object, from which the other can still be had (update_usage). Order: parent once
+  /// for every STANDARD direction, modify columnwise then rowwise (one call when one feature modifies both
+  /// alike), high precision, then every inspecting feature sees the original and both operands.
   [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const TensorView& x, Usage usage,
                                                           const TensorMoment& moment) override;
-  /// Refreshes a result of an earlier quantize by the plan of *now*; members whose kind no longer fits the plan are
-  /// made anew. target must be a DebugQuantizedTensor (Error(kUsage)).
+  /// Refreshes a result of an earlier quantize by the plan of *now*, in the directions that it has: what the
+  /// recipe made and makes is refreshed in place, other members are made anew. target must be a
+  /// DebugQuantizedTensor (Error(kUsage)).
   void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) override;
   /// For a weight that exists in FP8 already: requires STANDARD in both directions (Error(kConfig) naming the
   /// feature that asks for more); inspected without an original.
@@ -75,17 +79,18 @@ class DebugQuantizer final : public Quantizer {
   [[nodiscard]] const InspectedTensor& inspected() const noexcept { return inspected_; }
 
  private:
-  struct DirectionPlan {
-    Plan plan = Plan::kStandardQuantize;
-    Feature* modifier = nullptr;
-    const FeatureParams* params = nullptr;
-  };
-  DirectionPlan decide(Direction direction);
+  void require_begun() const;
+  /// Members of the wanted directions by the plan, without inspection. previous: may be refreshed in place.
+  std::shared_ptr<DebugQuantizedTensor> make(const TensorView& x, Usage usage, const TensorMoment& moment,
+                                             const DebugQuantizedTensor* previous);
+  std::shared_ptr<QuantizedTensor> standard(const TensorView& x, Usage usage, const TensorMoment& moment,
+                                            const DebugQuantizedTensor* previous);
   std::shared_ptr<QuantizedTensor> modify(const DirectionPlan& plan, const TensorView& x, Usage usage,
                                           const TensorMoment& moment);
-  void inspect(const TensorView* original, const QuantizedTensor* rowwise, const QuantizedTensor* columnwise,
-               const TensorMoment& moment);
-  void merge_next(const Decision& decision);
+  void inspect(const TensorView* original, const DebugQuantizedTensor* operands, const TensorMoment& moment);
+  [[nodiscard]] const DirectionPlan& direction(Direction wanted) const noexcept {
+    return plan_.directions[static_cast<std::size_t>(wanted)];
+  }
 
   const LayerDescription& layer_;
   TensorKind tensor_;
@@ -94,9 +99,8 @@ class DebugQuantizer final : public Quantizer {
   const DebugServices& services_;
   InspectedTensor inspected_;
 
-  std::int64_t iteration_ = -1;
-  std::array<DirectionPlan, 2> plans_;
-  std::vector<Feature*> inspecting_;
+  TensorPlan plan_;
+  std::optional<TensorPlan> ahead_;  ///< the plan of the iteration after, when it had to be looked at
   std::optional<std::int64_t> next_;
 };
 

@@ -1,5 +1,6 @@
 // Delayed scaling: the scale of a step comes from the amaxes of the steps before it.
-// Source of every rule: TransformerEngine quantization.py and recipe/delayed_scaling.cu, the fused bulk update.
+// Source of every rule: TransformerEngine quantization.py and recipe/delayed_scaling.cu, the fused bulk
+// update.
 #pragma once
 
 #include <memory>
@@ -36,8 +37,9 @@ class DelayedScalingState {
     DType format = DType::kE4M3;
     float scale = 1.0F;
     ScaleClamp clamp = ScaleClamp::kNone;
-    bool has_history = false;            ///< false: the scale is still the initial 1 ("no_history")
-    std::vector<std::uint32_t> history;  ///< amax bits; row 0 collects the running step, row L-1 is the newest
+    bool has_history = false;  ///< false: the scale is still the initial 1 ("no_history")
+    std::vector<std::uint32_t>
+        history;  ///< amax bits; row 0 collects the running step, row L-1 is the newest
   };
   [[nodiscard]] const Slot& slot(std::size_t index) const { return slots_.at(index); }
   [[nodiscard]] std::size_t size() const noexcept { return slots_.size(); }
@@ -47,8 +49,8 @@ class DelayedScalingState {
   void observe(std::size_t index, std::uint32_t amax_bits);
 
   /// Ends a step: one MAX over the group for all slots together (recipe traffic), then for each slot roll,
-  /// amax by the algorithm, new scale. A slot whose step amax is 0 (did not run, or all zero) keeps history and
-  /// scale. A scale is kept, too, when the amax is not finite. Collective over the group; blocks.
+  /// amax by the algorithm, new scale. A slot whose step amax is 0 (did not run, or all zero) keeps history
+  /// and scale. A scale is kept, too, when the amax is not finite. Collective over the group; blocks.
   void update();
 
  private:
@@ -70,6 +72,8 @@ class Float8Quantizer final : public Quantizer {
   [[nodiscard]] const DelayedScalingState::Slot& slot() const { return state_.slot(slot_); }
 
  private:
+  void observe(const TensorView& x, const TensorMoment& moment);
+
   DelayedScalingState& state_;
   std::size_t slot_;
 };

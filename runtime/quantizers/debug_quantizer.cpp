@@ -1,0 +1,287 @@
+#include "runtime/quantizers/debug_quantizer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.hpp"
+#include "kernels/cast.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+bool contains(const std::vector<Feature*>& features, const Feature* feature) {
+  return std::ranges::find(features, feature) != features.end();
+}
+
+InspectedTensor describe(const LayerDescription& layer, TensorKind tensor) {
+  return {.layer = layer.name,
+          .name = std::string(to_string(tensor)),
+          .kind = tensor,
+          .description = &layer,
+          .layout = layout_of(layer, tensor),
+          .training_phase = training_phase(tensor),
+          .recipe = layer.recipe};
+}
+
+/// The tensor itself when it has the compute dtype already.
+std::shared_ptr<QuantizedTensor> in_high_precision(const TensorView& x, DType dtype) {
+  if (x.dtype() == dtype) return std::make_shared<HighPrecisionTensor>(x);
+  Tensor converted(dtype, x.shape());
+  convert(x, converted);
+  return std::make_shared<HighPrecisionTensor>(std::move(converted));
+}
+
+}  // namespace
+
+DebugQuantizer::DebugQuantizer(const LayerDescription& layer, TensorKind tensor,
+                               std::shared_ptr<Quantizer> parent, std::vector<Feature*> features,
+                               const DebugServices& services)
+    : layer_(layer),
+      tensor_(tensor),
+      parent_(std::move(parent)),
+      features_(std::move(features)),
+      services_(services),
+      inspected_(describe(layer, tensor)) {
+  AMAXSCOPE_CHECK(parent_ == nullptr || !is_result(tensor), ErrorCode::kUsage,
+                  "layer {}: {} is the result of a GEMM; quantized results are not supported", layer.name,
+                  to_string(tensor));
+}
+
+void DebugQuantizer::begin_iteration(std::int64_t iteration) {
+  if (plan_.iteration == iteration) return;
+  const bool has_quantizer = parent_ != nullptr;
+  if (ahead_ && ahead_->iteration == iteration) {
+    plan_ = std::move(*ahead_);
+  } else {
+    plan_ = plan_tensor(inspected_, has_quantizer, features_, iteration);
+  }
+  ahead_.reset();
+  const std::int64_t following = iteration + 1;
+  if (!plan_.differs) {
+    next_ = plan_.next;
+  } else if (plan_.next != following) {
+    next_ = following;  // the same answers hold there
+  } else {
+    next_ = following;
+    try {
+      ahead_ = plan_tensor(inspected_, has_quantizer, features_, following);
+      if (!ahead_->differs) next_ = ahead_->next;
+    } catch (const std::exception&) {
+      // Planning that iteration fails; it will say so when it is its turn.
+    }
+  }
+}
+
+void DebugQuantizer::require_begun() const {
+  AMAXSCOPE_CHECK(plan_.iteration >= 0, ErrorCode::kUsage,
+                  "layer {}: {} is used before its first iteration began", layer_.name, inspected_.name);
+}
+
+std::vector<std::string> DebugQuantizer::acting_features() const {
+  std::vector<std::string> names;
+  for (const Feature* feature : features_) {
+    bool acts = contains(plan_.inspecting, feature);
+    for (const DirectionPlan& plan : plan_.directions) {
+      acts = acts || plan.modifier == feature || contains(plan.disabling, feature);
+    }
+    if (acts) names.push_back(feature->config().name);
+  }
+  return names;
+}
+
+std::shared_ptr<QuantizedTensor> DebugQuantizer::quantize(const TensorView& x, Usage usage,
+                                                          const TensorMoment& moment) {
+  std::shared_ptr<DebugQuantizedTensor> result = make(x, usage, moment, nullptr);
+  inspect(&x, result.get(), moment);
+  return result;
+}
+
+void DebugQuantizer::update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) {
+  auto* previous = dynamic_cast<DebugQuantizedTensor*>(&target);
+  AMAXSCOPE_CHECK(
+      previous != nullptr, ErrorCode::kUsage,
+      "layer {}: {} can only be updated into what a debug quantizer made; outside of debug iterations "
+      "quantize anew",
+      layer_.name, inspected_.name);
+  AMAXSCOPE_CHECK(previous->shape() == x.shape(), ErrorCode::kTensor,
+                  "layer {}: {} of shape {} updated from {}", layer_.name, inspected_.name,
+                  to_string(previous->shape()), to_string(x.shape()));
+  *previous = std::move(*make(x, previous->usage(), moment, previous));
+  inspect(&x, previous, moment);
+}
+
+std::shared_ptr<DebugQuantizedTensor> DebugQuantizer::make(const TensorView& x, Usage usage,
+                                                           const TensorMoment& moment,
+                                                           const DebugQuantizedTensor* previous) {
+  AMAXSCOPE_CHECK(!is_result(tensor_), ErrorCode::kUsage,
+                  "layer {}: {} is the result of a GEMM and not quantized; use process_gemm_output",
+                  layer_.name, inspected_.name);
+  require_begun();
+  const DirectionPlan& row_plan = direction(Direction::kRowwise);
+  const DirectionPlan& column_plan = direction(Direction::kColumnwise);
+  const auto wanted_of = [&](Plan plan) {
+    return Usage{usage.rowwise && row_plan.plan == plan, usage.columnwise && column_plan.plan == plan};
+  };
+  std::shared_ptr<QuantizedTensor> row;
+  std::shared_ptr<QuantizedTensor> column;
+  // A direction of the same plan that is not wanted now refers to the same object, to be had from it later.
+  const auto place = [&](Plan plan, const std::shared_ptr<QuantizedTensor>& member) {
+    if (row_plan.plan == plan) row = member;
+    if (column_plan.plan == plan) column = member;
+  };
+
+  const Usage standard_usage = wanted_of(Plan::kStandardQuantize);
+  if (standard_usage.rowwise || standard_usage.columnwise) {
+    place(Plan::kStandardQuantize, standard(x, standard_usage, moment, previous));
+  }
+  const Usage modified = wanted_of(Plan::kModifyTensor);
+  if (modified_alike(row_plan, column_plan)) {
+    if (modified.rowwise || modified.columnwise) {
+      place(Plan::kModifyTensor, modify(row_plan, x, modified, moment));
+    }
+  } else {
+    if (modified.columnwise) column = modify(column_plan, x, {false, true}, moment);
+    if (modified.rowwise) row = modify(row_plan, x, {true, false}, moment);
+  }
+  const Usage high_precision = wanted_of(Plan::kHighPrecision);
+  if (high_precision.rowwise || high_precision.columnwise) {
+    place(Plan::kHighPrecision, in_high_precision(x, layer_.compute_dtype));
+  }
+
+  auto result = std::make_shared<DebugQuantizedTensor>(x.shape(), std::move(row), std::move(column));
+  result->wanted_ = usage;
+  result->standard_ = {row_plan.plan == Plan::kStandardQuantize, column_plan.plan == Plan::kStandardQuantize};
+  result->standard_maker_ = parent_;
+  return result;
+}
+
+std::shared_ptr<QuantizedTensor> DebugQuantizer::standard(const TensorView& x, Usage usage,
+                                                          const TensorMoment& moment,
+                                                          const DebugQuantizedTensor* previous) {
+  if (previous != nullptr && previous->standard_maker_.lock() == parent_) {
+    const auto& row = previous->rowwise_;
+    const auto& column = previous->columnwise_;
+    const bool row_fits = !usage.rowwise || (previous->standard_.rowwise && row != nullptr);
+    const bool column_fits = !usage.columnwise || (previous->standard_.columnwise && column != nullptr);
+    const bool one_object = !(usage.rowwise && usage.columnwise) || row == column;
+    if (row_fits && column_fits && one_object) {
+      const std::shared_ptr<QuantizedTensor> member = usage.rowwise ? row : column;
+      member->update_usage(usage);
+      parent_->update(x, *member, moment);
+      return member;
+    }
+  }
+  return parent_->quantize(x, usage, moment);
+}
+
+std::shared_ptr<QuantizedTensor> DebugQuantizer::modify(const DirectionPlan& plan, const TensorView& x,
+                                                        Usage usage, const TensorMoment& moment) {
+  const ModifyContext context{.layer = layer_,
+                              .tensor = tensor_,
+                              .iteration = plan_.iteration,
+                              .moment = moment,
+                              .x = x,
+                              .default_quantizer = parent_.get(),
+                              .usage = usage,
+                              .params = *plan.params,
+                              .amax_scope = services_.amax_scope,
+                              .tp_amax = services_.tp_amax};
+  std::shared_ptr<QuantizedTensor> result;
+  try {
+    result = plan.modifier->modify_tensor(context);
+    AMAXSCOPE_CHECK(result != nullptr && result->shape() == x.shape(), ErrorCode::kInternal,
+                    "{} returned {} for {} of layer {}", plan.modifier->label(),
+                    result == nullptr ? "nothing" : "another shape", inspected_.name, layer_.name);
+    for (const Direction wanted : {Direction::kRowwise, Direction::kColumnwise}) {
+      if (!usage.has(wanted)) continue;
+      AMAXSCOPE_CHECK(result->usage().has(wanted), ErrorCode::kInternal,
+                      "{} returned {} of layer {} without the {} direction", plan.modifier->label(),
+                      inspected_.name, layer_.name, to_string(wanted));
+      // The plans of all operands were checked on what the feature had promised.
+      const bool promised_codes =
+          plan.modifier->modifies_to_quantized(layer_, *gemm_of(tensor_, wanted), tensor_);
+      AMAXSCOPE_CHECK(promised_codes != is_high_precision(result->format(wanted)), ErrorCode::kInternal,
+                      "{} returned {} of layer {} as {} although it had said that it returns {}",
+                      plan.modifier->label(), inspected_.name, layer_.name, to_string(result->format(wanted)),
+                      promised_codes ? "codes" : "high precision");
+    }
+  } catch (const std::exception& error) {
+    if (services_.hook_failed) services_.hook_failed(*plan.modifier, inspected_, /*altering=*/true, error);
+    throw;
+  }
+  return result;
+}
+
+void DebugQuantizer::inspect(const TensorView* original, const DebugQuantizedTensor* operands,
+                             const TensorMoment& moment) {
+  if (plan_.inspecting.empty()) return;
+  const TensorView nothing;
+  const InspectContext context{.tensor = inspected_,
+                               .iteration = plan_.iteration,
+                               .moment = moment,
+                               .x = original != nullptr ? *original : nothing,
+                               .has_original = original != nullptr,
+                               .rowwise = operands != nullptr ? operands->get_tensor(false).get() : nullptr,
+                               .columnwise = operands != nullptr ? operands->get_tensor(true).get() : nullptr,
+                               .quantizer = parent_.get(),
+                               .tp_amax = services_.tp_amax};
+  for (Feature* feature : plan_.inspecting) {
+    try {
+      feature->inspect_tensor(context);
+    } catch (const std::exception& error) {
+      if (!services_.hook_failed) throw;
+      services_.hook_failed(*feature, inspected_, /*altering=*/false, error);
+    }
+  }
+}
+
+std::shared_ptr<QuantizedTensor> DebugQuantizer::wrap(std::shared_ptr<QuantizedTensor> quantized,
+                                                      const TensorMoment& moment) {
+  AMAXSCOPE_CHECK(!is_result(tensor_) && quantized != nullptr, ErrorCode::kUsage,
+                  "layer {}: wrap takes an operand that exists in FP8", layer_.name);
+  require_begun();
+  AMAXSCOPE_CHECK(parent_ != nullptr, ErrorCode::kConfig,
+                  "layer {}: {} exists in FP8 only, but the layer has no recipe to use it with", layer_.name,
+                  inspected_.name);
+  for (const Direction wanted : {Direction::kRowwise, Direction::kColumnwise}) {
+    const DirectionPlan& plan = direction(wanted);
+    if (plan.plan == Plan::kStandardQuantize) continue;
+    const Feature& feature = plan.modifier != nullptr ? *plan.modifier : *plan.disabling.front();
+    throw Error(
+        ErrorCode::kConfig,
+        fmt::format("layer {}: {} exists in FP8 only, so {} cannot change what {} gets (iteration {})",
+                    layer_.name, inspected_.name, feature.label(), to_string(*gemm_of(tensor_, wanted)),
+                    plan_.iteration));
+  }
+  auto result = std::make_shared<DebugQuantizedTensor>(quantized->shape(), quantized, quantized);
+  inspect(nullptr, result.get(), moment);
+  return result;
+}
+
+void DebugQuantizer::process_gemm_output(const MutableTensorView& result, const TensorMoment& moment) {
+  AMAXSCOPE_CHECK(is_result(tensor_), ErrorCode::kUsage,
+                  "layer {}: {} is an operand, not the result of a GEMM; use quantize", layer_.name,
+                  inspected_.name);
+  require_begun();
+  const DirectionPlan& plan = direction(Direction::kRowwise);
+  if (plan.plan == Plan::kModifyTensor) {
+    const std::shared_ptr<QuantizedTensor> modified = modify(plan, result, {true, false}, moment);
+    const Tensor values = modified->dequantize(result.dtype(), Direction::kRowwise);
+    AMAXSCOPE_CHECK(result.contiguous() && result.device() == values.device(), ErrorCode::kTensor,
+                    "layer {}: a modified {} cannot be written back to {} with row stride {}", layer_.name,
+                    inspected_.name, to_string(result.device()), result.row_stride());
+    if (result.bytes() != 0) std::memcpy(result.data(), values.view().data(), result.bytes());
+  }
+  inspect(&result, nullptr, moment);
+}
+
+RecipeKind DebugQuantizer::recipe() const noexcept {
+  return parent_ != nullptr ? parent_->recipe() : RecipeKind::kNone;
+}
+
+DType DebugQuantizer::format() const noexcept {
+  return parent_ != nullptr ? parent_->format() : layer_.compute_dtype;
+}
+
+}  // namespace amaxscope
