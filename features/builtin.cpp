@@ -1,0 +1,23 @@
+#include "features/builtin.hpp"
+
+#include "features/disable_quantization.hpp"
+#include "features/fake_quant.hpp"
+#include "features/log_fp8_tensor_stats.hpp"
+#include "features/log_tensor_stats.hpp"
+#include "features/per_tensor_scaling.hpp"
+
+namespace amaxscope {
+
+FeatureRegistry builtin_features() {
+  FeatureRegistry registry;
+  registry.add(disable_quantization_gemm_entry());
+  registry.add(disable_quantization_layer_entry());
+  registry.add(per_tensor_scaling_entry());
+  registry.add(fake_quant_entry());
+  registry.add(log_tensor_stats_entry());
+  registry.add(log_fp8_tensor_stats_entry());
+  registry.add(base_log_tensor_stats_entry());
+  return registry;
+}
+
+}  // namespace amaxscope

@@ -1,0 +1,47 @@
+#include "features/scoped_amax.hpp"
+
+#include "core/error.hpp"
+#include "kernels/amax.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+constexpr std::string_view kKey = "amax_scope";
+
+}  // namespace
+
+KeySchema amax_scope_key() {
+  return {
+      .name = std::string(kKey),
+      .type = KeyType::kString,
+      .default_text = "the session's, normally tensor",
+      .doc =
+          "Which tensor-parallel ranks share a scale: tensor, those that hold parts of one tensor, so that "
+          "the "
+          "scale does not depend on the number of ranks; te, where the reference's current-scaling recipe "
+          "reduces, which is where codes are gathered; local, none.",
+      .allowed = {"tensor", "te", "local"},
+      .addition = true};
+}
+
+AmaxScope amax_scope_of(const FeatureParams& params, AmaxScope session_default) {
+  return parse_amax_scope(params.get_string(kKey, to_string(session_default))).value_or(session_default);
+}
+
+std::uint32_t scoped_amax(const ModifyContext& context) {
+  std::uint32_t amax = amax_bits(context.x);
+  const AmaxScope scope = amax_scope_of(context.params, context.amax_scope);
+  if (!reduces_amax(scope, context.layer, context.tensor)) return amax;
+  AMAXSCOPE_CHECK(
+      context.tp_amax != nullptr, ErrorCode::kInternal,
+      "layer {}: the amax of {} is to be reduced over {} ranks, but there is nothing to reduce it with",
+      context.layer.name, to_string(context.tensor), context.layer.tp_group->size());
+  context.tp_amax->reduce({&amax, 1}, {.traffic = Traffic::kDebug,
+                                       .what = "amax",
+                                       .layer = context.layer.name,
+                                       .tensor = to_string(context.tensor)});
+  return amax;
+}
+
+}  // namespace amaxscope

@@ -1,0 +1,22 @@
+// The amax behind a scale that a feature makes, and over which ranks it is taken (`amax_scope`). Free
+// functions.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/feature/feature.hpp"
+#include "runtime/feature/schema.hpp"
+
+namespace amaxscope {
+
+/// The key as both features that make scales have it.
+KeySchema amax_scope_key();
+
+/// The key's value, or the session's default.
+AmaxScope amax_scope_of(const FeatureParams& params, AmaxScope session_default);
+
+/// Bits of max |x| over the ranks of the scope: a collective over tp_group where reduces_amax says so, with 0
+/// from a rank whose shard is empty.
+std::uint32_t scoped_amax(const ModifyContext& context);
+
+}  // namespace amaxscope
