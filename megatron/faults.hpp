@@ -1,0 +1,68 @@
+// Planted faults: what `--inject` asks for, and whether a point in the code is to misbehave now.
+// A model without faults holds a null FaultTable*, so a fault point costs one pointer test.
+// Used by one thread; nothing here communicates.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.hpp"
+#include "runtime/names.hpp"
+
+namespace amaxscope::megatron {
+
+enum class FaultKind {
+  kSkipAmaxReduction,  ///< the rank makes an operand's scale from its own amax; its amax still reaches the
+                       ///< others
+  kScaleOff,           ///< an operand's scale is multiplied by 2^k
+  kNan,                ///< a NaN is written at an element of a tensor, before it is quantized or reduced
+};
+
+std::string_view to_string(FaultKind kind) noexcept;  ///< as on the command line: "skip_amax_reduction"
+
+struct Fault {
+  FaultKind kind = FaultKind::kNan;
+  std::string layer;
+  TensorKind tensor = TensorKind::kActivation;
+  std::optional<int> rank;                ///< of the world; none: every rank
+  std::optional<std::int64_t> iteration;  ///< none: every iteration
+  int exponent = 0;                       ///< k of kScaleOff
+  std::int64_t index = 0;                 ///< flat element of this rank's part, for kNan
+};
+
+/// "KIND@layer=NAME,rank=R,iteration=I,tensor=T,k=K,index=N". layer is required, as is k for scale_off; the
+/// other keys are optional: every rank, every iteration, activation, index 0. Throws Error(kUsage) that names
+/// what is allowed.
+Fault parse_fault(std::string_view text);
+
+class FaultTable {
+ public:
+  FaultTable(std::vector<Fault> faults, int world_rank);
+
+  void begin_iteration(std::int64_t iteration) noexcept { iteration_ = iteration; }
+  /// The fault that strikes this tensor on this rank in this iteration, or null.
+  [[nodiscard]] const Fault* due(FaultKind kind, std::string_view layer, TensorKind tensor) const noexcept;
+  /// Whether one is planted there on any rank and in any iteration: what is built for it must be the same
+  /// everywhere.
+  [[nodiscard]] bool planted(FaultKind kind, std::string_view layer, TensorKind tensor) const noexcept;
+  [[nodiscard]] bool planted(FaultKind kind) const noexcept;
+  [[nodiscard]] bool planted(std::string_view layer) const noexcept;
+  /// Throws Error(kUsage) for a fault at a layer that is not among these, naming them.
+  void require_layers(std::span<const std::string> names) const;
+
+ private:
+  std::vector<Fault> faults_;
+  int world_rank_;
+  std::int64_t iteration_ = 0;
+};
+
+/// values[index] = NaN when such a fault is due. f64, f32 or bf16. Throws Error(kUsage) when the index is
+/// outside.
+void plant_nan(const FaultTable& faults, std::string_view layer, TensorKind tensor,
+               const MutableTensorView& values);
+
+}  // namespace amaxscope::megatron

@@ -1,0 +1,73 @@
+// A byte-level GPT: tied vocab-parallel embedding, learned positions, pre-norm layers, final norm,
+// output_layer. GEMM layers are named decoder.layers.<n>.self_attention.linear_qkv,
+// .self_attention.linear_proj, .mlp.linear_fc1, .mlp.linear_fc2 (n from 1) and output_layer; the last has the
+// embedding's weight and stays in high precision. Used by one thread. forward and backward are collective
+// over tp.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatron/layers/embedding.hpp"
+#include "megatron/layers/transformer_layer.hpp"
+#include "megatron/text_data.hpp"
+
+namespace amaxscope::megatron {
+
+struct GptOptions {
+  std::int64_t layers = 2;
+  std::int64_t hidden = 128;
+  std::int64_t heads = 4;
+  std::int64_t sequence = 128;
+  std::int64_t ffn_hidden = 0;  ///< 0: four times hidden
+  std::int64_t vocabulary = 256;
+  NormOptions norm;
+  double initial_std =
+      0.02;  ///< of all weights; linear_proj and linear_fc2 get it divided by sqrt(2 * layers)
+};
+
+class Gpt {
+ public:
+  struct Saved {
+    std::vector<std::int32_t> inputs;
+    std::vector<TransformerLayer::Saved> layers;
+    Tensor final_input;
+    NormSaved final_norm;
+    Linear::Saved output_layer;
+    Tensor dlogits;
+  };
+
+  /// Throws Error(kUsage) that names the two sizes when tp does not divide the vocabulary, heads, hidden,
+  /// ffn_hidden or (with sequence parallelism) the sequence, and for a fault at a layer that is not in the
+  /// model.
+  Gpt(const LayerContext& context, const GptOptions& options);
+  Gpt(const Gpt&) = delete;
+  Gpt& operator=(const Gpt&) = delete;
+
+  /// Mean loss of the batch in nats per token, the same on all ranks of tp. gradient_scale multiplies the
+  /// gradient of the *summed* loss: 1 / (tokens of all micro-batches) for their mean. saved null: no backward
+  /// follows.
+  double forward(const Batch& batch, double gradient_scale, const TensorMoment& moment, Saved* saved);
+  /// Adds to the gradients of the parameters; empties saved.
+  void backward(int microbatch, Saved& saved);
+
+  [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
+  [[nodiscard]] const GptOptions& options() const noexcept { return options_; }
+  /// Names of the GEMM layers of a model of so many layers.
+  static std::vector<std::string> layer_names(std::int64_t layers);
+
+ private:
+  void observe(std::string_view name, std::string_view kind, const TensorView& view, Layout layout,
+               const TensorMoment& moment) const;
+
+  LayerContext context_;
+  GptOptions options_;
+  std::unique_ptr<Embedding> embedding_;
+  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  std::unique_ptr<Norm> final_norm_;
+  std::unique_ptr<ColumnParallelLinear> output_layer_;
+  std::vector<Parameter*> parameters_;
+};
+
+}  // namespace amaxscope::megatron

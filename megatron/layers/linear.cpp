@@ -1,0 +1,194 @@
+#include "megatron/layers/linear.hpp"
+
+#include "core/error.hpp"
+#include "kernels/cast.hpp"
+#include "megatron/faults.hpp"
+#include "megatron/layers/gather_operand.hpp"
+#include "megatron/ops/elementwise.hpp"
+
+namespace amaxscope::megatron {
+
+namespace {
+
+LayerDescription describe(const LayerContext& context, ParallelMode mode, const LinearOptions& options) {
+  LayerDescription layer;
+  layer.name = options.name;
+  layer.number = options.number;
+  layer.parallel = mode;
+  layer.sequence_parallel = context.splits_sequence();
+  layer.recipe = context.recipe;
+  layer.compute_dtype = context.dtype;
+  layer.tp_group = context.tp;
+  return layer;
+}
+
+/// Whether the rows of this operand are split over tp and gathered between the quantizer and the GEMM.
+bool is_gathered(const LayerDescription& layer, TensorKind tensor) {
+  return layer.sequence_parallel &&
+         (layer.parallel == ParallelMode::kColumn ? tensor == TensorKind::kActivation
+                                                  : tensor == TensorKind::kGradient);
+}
+
+Reduction reduction_of(const LayerDescription& layer, TensorKind result) {
+  if (layout_of(layer, result) != Layout::kPartial) return Reduction::kNone;
+  return layer.sequence_parallel ? Reduction::kReduceScatter : Reduction::kAllReduce;
+}
+
+bool covers(Usage present, Usage wanted) {
+  return (present.rowwise || !wanted.rowwise) && (present.columnwise || !wanted.columnwise);
+}
+
+}  // namespace
+
+Linear::Linear(const LayerContext& context, ParallelMode mode, LinearOptions options, Parameter* tied_weight)
+    : context_(context),
+      description_(describe(context, mode, options)),
+      faults_(context.faults != nullptr && context.faults->planted(options.name) ? context.faults : nullptr),
+      weight_(tied_weight) {
+  const std::int64_t split = mode == ParallelMode::kColumn ? options.outputs : options.inputs;
+  AMAXSCOPE_CHECK(split % context.tp_size() == 0, ErrorCode::kUsage,
+                  "layer {}: {} {} cannot be split over tp {}", options.name, split,
+                  mode == ParallelMode::kColumn ? "outputs" : "inputs", context.tp_size());
+  AMAXSCOPE_CHECK(context.dtype != DType::kF64 ||
+                      (context.recipe == RecipeKind::kNone && context.arithmetic == GemmArithmetic::kBlas),
+                  ErrorCode::kUsage, "layer {}: f64 compute goes without a recipe and without exact GEMMs",
+                  options.name);
+  initialize_parameters(options,
+                        mode == ParallelMode::kColumn ? options.outputs / context.tp_size() : options.outputs,
+                        mode == ParallelMode::kRow ? options.inputs / context.tp_size() : options.inputs);
+  quantizers_ = make_operand_quantizers(context_, description_);
+  if (context_.session != nullptr) handle_ = context_.session->layer(description_, quantizers_.operands);
+}
+
+void Linear::initialize_parameters(const LinearOptions& options, std::int64_t outputs, std::int64_t inputs) {
+  const bool column = description_.parallel == ParallelMode::kColumn;
+  const std::int64_t rank = context_.tp_rank();
+  if (weight_ == nullptr) {
+    own_weight_ = std::make_unique<Parameter>(options.name + ".weight", Shape{outputs, inputs},
+                                              context_.dtype, layout_of(description_, TensorKind::kWeight));
+    initialize_normal(*own_weight_, context_.seed, {options.outputs, options.inputs},
+                      column ? rank * outputs : 0, column ? 0 : rank * inputs, options.initial_std);
+    weight_ = own_weight_.get();
+  }
+  AMAXSCOPE_CHECK(weight_->compute.shape() == Shape({outputs, inputs}), ErrorCode::kUsage,
+                  "layer {}: the tied weight {} is {}, expected {}", options.name, weight_->name,
+                  to_string(weight_->compute.shape()), to_string(Shape{outputs, inputs}));
+  if (!options.bias) return;
+  // A row-parallel bias is added after the sum over ranks: every rank holds the whole of it.
+  const bool split = column && context_.tp_size() > 1;
+  bias_ = std::make_unique<Parameter>(options.name + ".bias", Shape{outputs}, context_.dtype,
+                                      split ? Layout::kShard0 : Layout::kReplicated);
+  bias_->reduce_gradient_over_tp = !column && context_.splits_sequence();
+  initialize_constant(*bias_, 0.0);
+}
+
+DebugQuantizer* Linear::debug_quantizer(TensorKind tensor) const {
+  return handle_.active() ? handle_.quantizer(tensor) : nullptr;
+}
+
+std::shared_ptr<QuantizedTensor> Linear::quantize_operand(TensorKind tensor, const TensorView& values,
+                                                          Usage usage, const TensorMoment& moment) {
+  const bool gathered = is_gathered(description_, tensor);
+  DebugQuantizer* const debug = debug_quantizer(tensor);
+  Quantizer* const parent = tensor == TensorKind::kActivation ? quantizers_.operands.activation.get()
+                                                              : quantizers_.operands.gradient.get();
+  std::shared_ptr<QuantizedTensor> operand;
+  if (debug != nullptr) {
+    operand = debug->quantize(values, usage, moment);
+  } else if (parent != nullptr) {
+    // Only rowwise codes travel; the columnwise copy is made of the gathered ones.
+    operand =
+        parent->quantize(values, gathered ? Usage{.rowwise = true, .columnwise = false} : usage, moment);
+  } else {
+    operand = std::make_shared<HighPrecisionTensor>(values);
+  }
+  return gathered ? gather_operand(operand, usage, *context_.tp, name(), to_string(tensor)) : operand;
+}
+
+TensorView Linear::with_planted_nan(const TensorView& dy, Tensor& copy) const {
+  if (faults_ == nullptr || faults_->due(FaultKind::kNan, name(), TensorKind::kGradient) == nullptr)
+    return dy;
+  copy = Tensor(dy.dtype(), dy.shape());
+  convert(dy, copy);
+  plant_nan(*faults_, name(), TensorKind::kGradient, copy);
+  return copy.view();
+}
+
+void Linear::refresh_weight(const TensorMoment& moment, Usage usage) {
+  DebugQuantizer* const debug = debug_quantizer(TensorKind::kWeight);
+  // A tensor of the plain path has no plan to refresh by, and the other way round: a change of path makes it
+  // anew.
+  const bool reusable = weight_operand_ != nullptr && weight_operand_is_debug_ == (debug != nullptr) &&
+                        covers(weight_operand_->usage(), usage);
+  const bool is_first_microbatch = moment.microbatch == 0 && moment.phase != Phase::kRecompute;
+  if (reusable && !is_first_microbatch) return;
+  if (faults_ != nullptr) plant_nan(*faults_, name(), TensorKind::kWeight, weight_->compute);
+  Quantizer* const quantizer = debug != nullptr ? debug : quantizers_.operands.weight.get();
+  if (quantizer == nullptr) {
+    weight_operand_ = std::make_shared<HighPrecisionTensor>(weight_->compute.view());
+  } else if (reusable) {
+    quantizer->update(weight_->compute.view(), *weight_operand_, moment);
+  } else {
+    weight_operand_ = quantizer->quantize(weight_->compute.view(), usage, moment);
+  }
+  weight_operand_is_debug_ = debug != nullptr;
+}
+
+Tensor Linear::multiply_to(TensorKind result, const GemmOperand& a, const GemmOperand& b,
+                           const TensorMoment& moment) {
+  const Product product{.context = context_,
+                        .layer = name(),
+                        .result = result,
+                        .dtype = result == TensorKind::kWgrad ? context_.master_dtype() : context_.dtype,
+                        .reduction = reduction_of(description_, result),
+                        .debug = debug_quantizer(result),
+                        .faults = faults_};
+  return multiply(product, a, b, moment);
+}
+
+Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
+  const bool backward_follows = saved != nullptr;
+  const Usage usage{.rowwise = true, .columnwise = backward_follows};
+  if (faults_ != nullptr) plant_nan(*faults_, name(), TensorKind::kActivation, x);
+  std::shared_ptr<QuantizedTensor> activation =
+      quantize_operand(TensorKind::kActivation, x.view(), usage, moment);
+  refresh_weight(moment, usage);
+  Tensor y = multiply_to(TensorKind::kOutput, activation->operand(Direction::kRowwise),
+                         weight_operand_->operand(Direction::kRowwise), moment);
+  if (bias_ != nullptr) add_bias(bias_->compute.view(), y);
+  if (backward_follows) {
+    activation->update_usage({.rowwise = false, .columnwise = true});
+    // A gathered operand owns its memory; any other in high precision may borrow x.
+    const bool borrows = !is_gathered(description_, TensorKind::kActivation) &&
+                         is_high_precision(activation->format(Direction::kColumnwise));
+    saved->activation = std::move(activation);
+    saved->input = borrows ? std::move(x) : Tensor{};
+  }
+  return y;
+}
+
+Tensor Linear::backward(const TensorView& incoming, const TensorMoment& moment, Saved& saved) {
+  AMAXSCOPE_CHECK(saved.activation != nullptr, ErrorCode::kUsage,
+                  "layer {}: backward without a forward to go with", name());
+  Tensor struck;  // with a NaN that a fault asks for
+  const TensorView dy = with_planted_nan(incoming, struck);
+  const std::shared_ptr<QuantizedTensor> gradient =
+      quantize_operand(TensorKind::kGradient, dy, {.rowwise = true, .columnwise = true}, moment);
+  if (bias_ != nullptr) bias_gradient(dy, bias_->gradient);
+  Tensor dx = multiply_to(TensorKind::kDgrad, gradient->operand(Direction::kRowwise),
+                          weight_operand_->operand(Direction::kColumnwise), moment);
+  // Into a scratch, so that what is inspected or modified is this micro-batch's wgrad and not the running
+  // sum.
+  const Tensor dweight = multiply_to(TensorKind::kWgrad, gradient->operand(Direction::kColumnwise),
+                                     saved.activation->operand(Direction::kColumnwise), moment);
+  add(dweight, weight_->gradient);
+  saved = {};
+  return dx;
+}
+
+void Linear::collect(std::vector<Parameter*>& parameters) {
+  if (own_weight_ != nullptr) parameters.push_back(own_weight_.get());
+  if (bias_ != nullptr) parameters.push_back(bias_.get());
+}
+
+}  // namespace amaxscope::megatron

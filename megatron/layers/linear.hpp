@@ -1,0 +1,94 @@
+// Tensor-parallel linear layers, y = x W^T + bias, forward and backward by hand: the order in which operands
+// are quantized, gathered, multiplied and reduced is Megatron's, with a debug quantizer on each of the six
+// tensors. Column parallel splits the outputs: W [N/t, K], x [M, K] -> y [M, N/t]. Row parallel splits the
+// inputs: W [N, K/t], x [M, K/t] -> y [M, N], summed over tp. With sequence parallelism x of a
+// column-parallel layer and y of a row-parallel one hold this rank's slice of the rows. Used by one thread.
+// forward and backward are collective over tp.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/context.hpp"
+#include "megatron/layers/operand_quantizers.hpp"
+#include "megatron/layers/product.hpp"
+#include "megatron/parameter.hpp"
+#include "runtime/session.hpp"
+
+namespace amaxscope::megatron {
+
+struct LinearOptions {
+  std::string name;           ///< full name, as in the debug YAML
+  std::optional<int> number;  ///< 1-based number of the transformer layer
+  std::int64_t inputs = 0;    ///< K of the whole layer
+  std::int64_t outputs = 0;   ///< N of the whole layer
+  bool bias = true;
+  double initial_std = 0.02;  ///< of the weights; the bias starts at 0
+};
+
+class Linear {
+ public:
+  /// What backward needs of a forward. The caller keeps it, so several micro-batches may be in flight.
+  struct Saved {
+    std::shared_ptr<QuantizedTensor> activation;  ///< columnwise operand, gathered under sequence parallelism
+    Tensor input;                                 ///< the memory it borrows, when it is in high precision
+  };
+
+  /// tied_weight: a parameter of this layer's shape that is owned elsewhere, or null. Throws Error(kUsage)
+  /// when the split dimension is not divisible by tp, for f64 with a recipe or with exact GEMMs, and as
+  /// DebugSession::layer does.
+  Linear(const LayerContext& context, ParallelMode mode, LinearOptions options,
+         Parameter* tied_weight = nullptr);
+  Linear(const Linear&) = delete;
+  Linear& operator=(const Linear&) = delete;
+
+  /// saved null: no backward follows (evaluation). The weight is quantized anew when moment.microbatch is 0.
+  Tensor forward(Tensor x, const TensorMoment& moment, Saved* saved);
+  /// Adds to the gradients of the parameters and returns dx; empties saved.
+  Tensor backward(const TensorView& dy, const TensorMoment& moment, Saved& saved);
+
+  [[nodiscard]] const std::string& name() const noexcept { return description_.name; }
+  [[nodiscard]] const LayerDescription& description() const noexcept { return description_; }
+  [[nodiscard]] Parameter& weight() noexcept { return *weight_; }
+  /// Appends the parameters this layer owns.
+  void collect(std::vector<Parameter*>& parameters);
+
+ private:
+  void initialize_parameters(const LinearOptions& options, std::int64_t outputs, std::int64_t inputs);
+  [[nodiscard]] DebugQuantizer* debug_quantizer(TensorKind tensor) const;
+  std::shared_ptr<QuantizedTensor> quantize_operand(TensorKind tensor, const TensorView& values, Usage usage,
+                                                    const TensorMoment& moment);
+  /// dy itself, or `copy` of it with the NaN that is due.
+  TensorView with_planted_nan(const TensorView& dy, Tensor& copy) const;
+  void refresh_weight(const TensorMoment& moment, Usage usage);
+  Tensor multiply_to(TensorKind result, const GemmOperand& a, const GemmOperand& b,
+                     const TensorMoment& moment);
+
+  LayerContext context_;
+  LayerDescription description_;
+  const FaultTable* faults_;  ///< null unless one is planted in this layer
+  std::unique_ptr<Parameter> own_weight_;
+  Parameter* weight_;
+  std::unique_ptr<Parameter> bias_;
+  LayerQuantizers quantizers_;
+  LayerHandle handle_;
+
+  std::shared_ptr<QuantizedTensor> weight_operand_;  ///< cached over the micro-batches of a step
+  bool weight_operand_is_debug_ = false;
+};
+
+class ColumnParallelLinear : public Linear {
+ public:
+  ColumnParallelLinear(const LayerContext& context, LinearOptions options, Parameter* tied_weight = nullptr)
+      : Linear(context, ParallelMode::kColumn, std::move(options), tied_weight) {}
+};
+
+class RowParallelLinear : public Linear {
+ public:
+  RowParallelLinear(const LayerContext& context, LinearOptions options)
+      : Linear(context, ParallelMode::kRow, std::move(options)) {}
+};
+
+}  // namespace amaxscope::megatron

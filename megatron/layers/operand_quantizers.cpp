@@ -1,0 +1,98 @@
+#include "megatron/layers/operand_quantizers.hpp"
+
+#include <array>
+
+#include "core/error.hpp"
+#include "megatron/planted_faults.hpp"
+#include "runtime/quantizers/current_scaling.hpp"
+#include "runtime/quantizers/delayed_scaling.hpp"
+
+namespace amaxscope::megatron {
+
+namespace {
+
+constexpr std::array kOperands = {TensorKind::kActivation, TensorKind::kWeight, TensorKind::kGradient};
+
+std::shared_ptr<Quantizer>& slot_of(OperandQuantizers& operands, TensorKind tensor) {
+  if (tensor == TensorKind::kActivation) return operands.activation;
+  return tensor == TensorKind::kWeight ? operands.weight : operands.gradient;
+}
+
+std::shared_ptr<Quantizer> make_delayed(const LayerContext& context, const LayerDescription& layer,
+                                        TensorKind tensor) {
+  AMAXSCOPE_CHECK(context.delayed != nullptr, ErrorCode::kUsage,
+                  "layer {}: delayed scaling needs a DelayedScalingState in the context", layer.name);
+  const std::size_t slot =
+      context.delayed->add(slot_name(layer.name, tensor), operand_format(layer.recipe, tensor));
+  return std::make_shared<Float8Quantizer>(*context.delayed, slot);
+}
+
+std::shared_ptr<Quantizer> make_current(const LayerContext& context, const LayerDescription& layer,
+                                        TensorKind tensor, LayerQuantizers& owner) {
+  Communicator* group = codes_are_gathered(layer, tensor) ? context.tp : nullptr;
+  if (context.faults != nullptr &&
+      context.faults->planted(FaultKind::kSkipAmaxReduction, layer.name, tensor)) {
+    AMAXSCOPE_CHECK(
+        group != nullptr, ErrorCode::kUsage,
+        "fault skip_amax_reduction: the amax of {} of {} is not reduced under current scaling; it is where "
+        "codes are gathered: activation of a column-parallel and gradient of a row-parallel layer with "
+        "sequence parallelism",
+        to_string(tensor), layer.name);
+    owner.groups.push_back(std::make_unique<AmaxGroupWithGaps>(
+        *group, [faults = context.faults, name = layer.name, tensor](std::size_t) {
+          return faults->due(FaultKind::kSkipAmaxReduction, name, tensor) != nullptr;
+        }));
+    group = owner.groups.back().get();
+  }
+  return std::make_shared<Float8CurrentScalingQuantizer>(
+      operand_format(layer.recipe, tensor), CurrentScalingOptions{}, group, slot_name(layer.name, tensor));
+}
+
+void require_no_recipe_fault(const LayerContext& context, const LayerDescription& layer) {
+  if (context.faults == nullptr) return;
+  for (const FaultKind kind : {FaultKind::kSkipAmaxReduction, FaultKind::kScaleOff}) {
+    for (const TensorKind tensor : kOperands) {
+      AMAXSCOPE_CHECK(!context.faults->planted(kind, layer.name, tensor), ErrorCode::kUsage,
+                      "fault {}: {} of {} is not quantized by a recipe", to_string(kind), to_string(tensor),
+                      layer.name);
+    }
+  }
+}
+
+}  // namespace
+
+LayerQuantizers make_operand_quantizers(const LayerContext& context, const LayerDescription& layer) {
+  LayerQuantizers result;
+  if (layer.recipe == RecipeKind::kNone) {
+    require_no_recipe_fault(context, layer);
+    return result;
+  }
+  AMAXSCOPE_CHECK(layer.recipe == RecipeKind::kDelayed || layer.recipe == RecipeKind::kCurrent,
+                  ErrorCode::kUsage,
+                  "layer {}: recipe {} is not built yet; available: none, delayed, current", layer.name,
+                  to_string(layer.recipe));
+  for (const TensorKind tensor : kOperands) {
+    std::shared_ptr<Quantizer> quantizer = layer.recipe == RecipeKind::kDelayed
+                                               ? make_delayed(context, layer, tensor)
+                                               : make_current(context, layer, tensor, result);
+    if (context.faults != nullptr && context.faults->planted(FaultKind::kScaleOff, layer.name, tensor)) {
+      quantizer =
+          std::make_shared<ScaleOffQuantizer>(std::move(quantizer), *context.faults, layer.name, tensor);
+    }
+    slot_of(result.operands, tensor) = std::move(quantizer);
+  }
+  return result;
+}
+
+std::string slot_name(std::string_view layer, TensorKind tensor) {
+  return fmt::format("{}.{}", layer, to_string(tensor));
+}
+
+bool skips_reduction(const FaultTable& faults, std::string_view slot) noexcept {
+  const std::size_t dot = slot.rfind('.');
+  if (dot == std::string_view::npos) return false;
+  const std::optional<TensorKind> tensor = parse_tensor(slot.substr(dot + 1));
+  return tensor && faults.due(FaultKind::kSkipAmaxReduction, slot.substr(0, dot), *tensor) != nullptr;
+}
+
+}  // namespace amaxscope::megatron

@@ -1,0 +1,118 @@
+#include "megatron/trainer.hpp"
+
+#include "core/error.hpp"
+#include "megatron/gradients.hpp"
+#include "megatron/layers/operand_quantizers.hpp"
+#include "megatron/planted_faults.hpp"
+
+namespace amaxscope::megatron {
+
+BatchSource text_batches(const TextData& data, const TrainerOptions& options, std::int64_t batch,
+                         int dp_rank) {
+  return [&data, seed = options.seed, sequence = options.model.sequence, batch, dp_rank](
+             std::int64_t iteration, int microbatch) {
+    return data.batch(seed, iteration, microbatch, dp_rank, sequence, batch);
+  };
+}
+
+Trainer::Trainer(const TrainerOptions& options, const TrainerGroups& groups, DebugSession* session)
+    : options_(options), groups_(groups), session_(session), iteration_(options.first_iteration) {
+  AMAXSCOPE_CHECK(options.micro_batches > 0, ErrorCode::kUsage, "micro_batches is {}, at least 1 is needed",
+                  options.micro_batches);
+  if (!options.faults.empty()) {
+    faults_ =
+        std::make_unique<FaultTable>(options.faults, groups.world == nullptr ? 0 : groups.world->rank());
+  }
+  if (options.recipe == RecipeKind::kDelayed) make_delayed_state();
+  model_ = std::make_unique<Gpt>(layer_context(), options.model);
+  adam_ = std::make_unique<Adam>(model_->parameters(), options.adam);
+}
+
+void Trainer::make_delayed_state() {
+  Communicator* group = groups_.amax;
+  if (faults_ != nullptr && group != nullptr && faults_->planted(FaultKind::kSkipAmaxReduction)) {
+    // The state reduces the amaxes of all its slots together, in the order of the slots.
+    faulty_amax_group_ = std::make_unique<AmaxGroupWithGaps>(
+        *group, [this](std::size_t slot) { return skips_reduction(*faults_, delayed_->slot(slot).name); });
+    group = faulty_amax_group_.get();
+  }
+  delayed_ = std::make_unique<DelayedScalingState>(options_.delayed, group);
+}
+
+LayerContext Trainer::layer_context() {
+  return {.tp = groups_.tp,
+          .recipe = options_.recipe,
+          .delayed = delayed_.get(),
+          .dtype = options_.dtype,
+          .sequence_parallel = options_.sequence_parallel,
+          .arithmetic = options_.arithmetic,
+          .session = session_,
+          .faults = faults_.get(),
+          .seed = options_.seed};
+}
+
+double Trainer::run_micro_batches(const BatchSource& batches) {
+  double loss = 0;
+  for (int microbatch = 0; microbatch < options_.micro_batches; ++microbatch) {
+    const Batch batch = batches(iteration_, microbatch);
+    const double tokens = static_cast<double>(batch.inputs.size()) * options_.micro_batches;
+    loss +=
+        model_->forward(batch, 1.0 / tokens, {.phase = Phase::kForward, .microbatch = microbatch}, &saved_);
+    model_->backward(microbatch, saved_);
+  }
+  return loss / options_.micro_batches;
+}
+
+double Trainer::mean_over_dp(double value) const {
+  if (groups_.dp == nullptr || groups_.dp->size() == 1) return value;
+  Tensor sum = Tensor::of<double>({value}, {1});
+  groups_.dp->all_reduce(sum, ReduceOp::kSum, {Traffic::kTrainer, "loss"});
+  return sum.values<double>()[0] / groups_.dp->size();
+}
+
+StepReport Trainer::step(const BatchSource& batches) {
+  if (faults_ != nullptr) faults_->begin_iteration(iteration_);
+  const std::vector<Parameter*>& parameters = model_->parameters();
+  for (Parameter* const parameter : parameters) parameter->zero_gradient();
+  StepReport report;
+  report.iteration = iteration_;
+  report.loss = mean_over_dp(run_micro_batches(batches));
+  reduce_gradients(parameters, groups_.tp, groups_.dp);
+  report.gradient_norm = gradient_norm(parameters, groups_.tp);
+  report.learning_rate = options_.learning_rate.at(iteration_);
+  if (options_.clip_norm > 0) clip_gradients(parameters, report.gradient_norm, options_.clip_norm);
+  if (session_ != nullptr) tell_session(report);
+  adam_->step(report.learning_rate);
+  if (delayed_ != nullptr) delayed_->update();
+  if (session_ != nullptr) session_->step();
+  ++iteration_;
+  return report;
+}
+
+void Trainer::tell_session(const StepReport& report) {
+  session_->scalar("loss", report.loss);
+  session_->scalar("grad_norm", report.gradient_norm);
+  session_->scalar("learning_rate", report.learning_rate);
+  for (const Parameter* const parameter : model_->parameters()) {
+    session_->observe(parameter->name, "parameter", parameter->master, parameter->layout);
+  }
+}
+
+void Trainer::run(std::int64_t steps, const BatchSource& batches,
+                  const std::function<void(const StepReport&)>& on_step) {
+  for (std::int64_t done = 0; done < steps; ++done) on_step(step(batches));
+}
+
+double Trainer::evaluate(const BatchSource& batches, int count) {
+  AMAXSCOPE_CHECK(count > 0, ErrorCode::kUsage, "evaluation over {} batches, at least 1 is needed", count);
+  double loss = 0;
+  for (int microbatch = 0; microbatch < count; ++microbatch) {
+    loss += model_->forward(batches(iteration_, microbatch), 0.0,
+                            {.phase = Phase::kEval, .microbatch = microbatch}, nullptr);
+  }
+  return mean_over_dp(loss / count);
+}
+
+std::uint64_t Trainer::digest() const { return weights_digest(model_->parameters()); }
+
+}  // namespace amaxscope::megatron

@@ -1,0 +1,98 @@
+// The training loop: micro-batches, gradient reductions, optimizer, recipe state and debug session, in this
+// order. Used by one thread. Everything that trains is collective over tp and dp.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "megatron/adam.hpp"
+#include "megatron/context.hpp"
+#include "megatron/faults.hpp"
+#include "megatron/gpt.hpp"
+#include "megatron/learning_rate.hpp"
+#include "runtime/quantizers/delayed_scaling.hpp"
+#include "runtime/session.hpp"
+
+namespace amaxscope::megatron {
+
+/// Borrowed; null stands for "only this rank".
+struct TrainerGroups {
+  Communicator* world = nullptr;
+  Communicator* tp = nullptr;
+  Communicator* dp = nullptr;
+  Communicator* amax = nullptr;  ///< of delayed scaling's histories: tp-dp-cp
+};
+
+struct TrainerOptions {
+  GptOptions model;
+  RecipeKind recipe = RecipeKind::kNone;
+  DType dtype = DType::kF32;
+  bool sequence_parallel = false;
+  GemmArithmetic arithmetic = GemmArithmetic::kBlas;
+  int micro_batches = 1;
+  std::uint64_t seed = 1;
+  LearningRate learning_rate;
+  AdamOptions adam;      ///< its learning_rate is not used
+  double clip_norm = 0;  ///< 0: gradients are not clipped
+  DelayedScalingOptions delayed;
+  std::vector<Fault> faults;
+  std::int64_t first_iteration = 0;
+};
+
+struct StepReport {
+  std::int64_t iteration = 0;
+  double loss = 0;           ///< nats per token, mean over micro-batches and dp
+  double gradient_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+};
+
+/// The batch of a micro-batch of an iteration on this data-parallel rank; the same on all ranks of tp.
+using BatchSource = std::function<Batch(std::int64_t iteration, int microbatch)>;
+/// `batch` sequences of model.sequence tokens for each micro-batch. data must outlive the source.
+BatchSource text_batches(const TextData& data, const TrainerOptions& options, std::int64_t batch,
+                         int dp_rank);
+
+class Trainer {
+ public:
+  /// session may be null. groups and session must outlive the trainer. Throws Error(kUsage) as Gpt does.
+  Trainer(const TrainerOptions& options, const TrainerGroups& groups, DebugSession* session);
+
+  /// One iteration. The session, if any, is told of loss, grad_norm, learning_rate, of the parameters the
+  /// iteration computed with, and that the iteration is over.
+  StepReport step(const BatchSource& batches);
+  /// `steps` iterations, on_step after each.
+  void run(std::int64_t steps, const BatchSource& batches,
+           const std::function<void(const StepReport&)>& on_step);
+  /// Mean loss over micro-batches 0 .. count-1 of the coming iteration, in Phase::kEval: no gradient, no
+  /// history.
+  double evaluate(const BatchSource& batches, int count);
+
+  [[nodiscard]] Gpt& model() noexcept { return *model_; }
+  /// Null unless the recipe is delayed scaling.
+  [[nodiscard]] const DelayedScalingState* delayed() const noexcept { return delayed_.get(); }
+  [[nodiscard]] std::int64_t iteration() const noexcept { return iteration_; }
+  /// weights_digest of this rank's master weights.
+  [[nodiscard]] std::uint64_t digest() const;
+
+ private:
+  void make_delayed_state();
+  [[nodiscard]] LayerContext layer_context();
+  double run_micro_batches(const BatchSource& batches);
+  double mean_over_dp(double value) const;
+  void tell_session(const StepReport& report);
+
+  TrainerOptions options_;
+  TrainerGroups groups_;
+  DebugSession* session_;
+  std::unique_ptr<FaultTable> faults_;
+  std::unique_ptr<Communicator> faulty_amax_group_;
+  std::unique_ptr<DelayedScalingState> delayed_;
+  std::unique_ptr<Gpt> model_;
+  std::unique_ptr<Adam> adam_;
+  Gpt::Saved saved_;
+  std::int64_t iteration_;
+};
+
+}  // namespace amaxscope::megatron
