@@ -1,5 +1,5 @@
-// Adam with decoupled weight decay on master copies; moments in f32 (f64 under f64). Elementwise, so a shard's update equals that slice of
-// the whole tensor's.
+// Adam with decoupled weight decay on master copies; moments in f32 (f64 under f64). Elementwise, so a
+// shard's update equals that slice of the whole tensor's.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,11 @@ struct AdamOptions {
 
 class Adam {
  public:
-  /// Parameters must outlive the optimizer.
+  /// Parameters must outlive the optimizer. Throws Error(kUsage) for a null parameter or an option out of
+  /// range.
   Adam(std::vector<Parameter*> parameters, AdamOptions options);
-  /// One update from parameter->gradient at this learning rate; refreshes the compute copies.
+  /// One update from parameter->gradient at this learning rate; refreshes the compute copies. Calculated in
+  /// double. weight_decay applies to every parameter given, norms and biases included.
   void step(double learning_rate);
   [[nodiscard]] const AdamOptions& options() const noexcept { return options_; }
 

@@ -1,5 +1,5 @@
-// A trainable tensor: its master copy, its gradient, the copy that layers compute with, and how it lies over ranks.
-// Owned by its layer; the optimizer and the trainer see it through Parameter*.
+// A trainable tensor: its master copy, its gradient, the copy that layers compute with, and how it lies over
+// ranks. Owned by its layer; the optimizer and the trainer see it through Parameter*.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 namespace amaxscope::megatron {
 
 struct Parameter {
-  std::string name;   ///< "decoder.layers.1.mlp.linear_fc1.weight"
-  Tensor master;      ///< f32 (f64 under f64 compute)
-  Tensor compute;     ///< compute dtype, refreshed from master after each optimizer step
-  Tensor gradient;    ///< f32 (f64 under f64), accumulated over micro-batches
+  std::string name;                     ///< "decoder.layers.1.mlp.linear_fc1.weight"
+  Tensor master;                        ///< f32 (f64 under f64 compute)
+  Tensor compute;                       ///< compute dtype, refreshed from master after each optimizer step
+  Tensor gradient;                      ///< f32 (f64 under f64), accumulated over micro-batches
   Layout layout = Layout::kReplicated;  ///< over tp_group
-  /// Under sequence parallelism the gradient of a replicated parameter (norm weights, row biases) is a sum over this rank's
-  /// tokens only and is all-reduced over tp_group before the step.
+  /// Under sequence parallelism the gradient of a replicated parameter (norm weights, row biases) is a sum
+  /// over this rank's tokens only and is all-reduced over tp_group before the step.
   bool reduce_gradient_over_tp = false;
 
   Parameter() = default;
@@ -25,10 +25,11 @@ struct Parameter {
   void refresh_compute();  ///< compute = master, rounded
 };
 
-/// Values of one slice of a global tensor, normal(0, std), a pure function of (seed, name, global element index), so that the
-/// shards of every split hold the same numbers. global_shape [N, K]; the slice starts at row0, col0 and has the parameter's shape.
-void initialize_normal(Parameter& parameter, std::uint64_t seed, Shape global_shape, std::int64_t row0, std::int64_t col0,
-                       double std);
+/// Values of one slice of a global tensor, normal(0, std), a pure function of (seed, name, global element
+/// index), so that the shards of every split hold the same numbers. global_shape [N, K]; the slice starts at
+/// row0, col0 and has the parameter's shape.
+void initialize_normal(Parameter& parameter, std::uint64_t seed, Shape global_shape, std::int64_t row0,
+                       std::int64_t col0, double std);
 void initialize_constant(Parameter& parameter, double value);
 
 }  // namespace amaxscope::megatron

@@ -1,4 +1,5 @@
-// GELU (exact, with erf) forward and backward, elementwise. Views CPU, contiguous, one compute dtype (f64, f32, bf16).
+// GELU (exact, with erf) forward and backward, elementwise. Views CPU, contiguous, one compute dtype (f64,
+// f32, bf16); calculated in f32 (f64 under f64) and rounded once to bf16. Error(kTensor) on a wrong view.
 #pragma once
 
 #include "core/tensor.hpp"

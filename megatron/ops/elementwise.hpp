@@ -1,4 +1,5 @@
 // Sums and biases. Views CPU, contiguous, one compute dtype (f64, f32, bf16); rounded once per element.
+// Error(kTensor) on a wrong view.
 #pragma once
 
 #include "core/tensor.hpp"

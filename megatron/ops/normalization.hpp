@@ -1,7 +1,7 @@
-// LayerNorm and RMSNorm, forward and backward by hand, row by row: each row's result depends on that row only, so
-// it is the same for every split of the rows.
-// All views CPU, contiguous, of one compute dtype (f64, f32, bf16); arithmetic in double for f64, else float with row
-// sums in double. Shapes: x, y, dy, dx [M, H]; weight, bias [H]. Nothing blocks; Error(kTensor) on a wrong view.
+// LayerNorm and RMSNorm, forward and backward by hand, row by row: each row's result depends on that row
+// only, so it is the same for every split of the rows. All views CPU, contiguous, of one compute dtype (f64,
+// f32, bf16); calculated in double and rounded once per element. Shapes: x, y, dy, dx [M, H]; weight, bias
+// [H]. y may be x, and dx may be x or dy. Nothing blocks; Error(kTensor) on a wrong view.
 #pragma once
 
 #include "core/tensor.hpp"
