@@ -118,7 +118,9 @@ class Tensor {
 
   [[nodiscard]] TensorView view() const;
   [[nodiscard]] MutableTensorView mutable_view();
-  operator TensorView() const { return view(); }          // NOLINT(google-explicit-constructor)
+  // Without the second one a mutable tensor would be read through its mutable view, which compilers warn of.
+  operator TensorView() const { return view(); }           // NOLINT(google-explicit-constructor)
+  operator TensorView() { return view(); }                 // NOLINT(google-explicit-constructor)
   operator MutableTensorView() { return mutable_view(); }  // NOLINT(google-explicit-constructor)
 
   template <class T>
