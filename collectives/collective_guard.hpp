@@ -64,8 +64,10 @@ class CollectiveGuard {
   [[nodiscard]] const std::deque<FlightEntry>& flight_record() const noexcept { return flight_record_; }
 
  private:
-  void run(const std::shared_ptr<Tensor>& buffer, ReduceOp op, const CollectiveTag& tag);
+  void run(const std::shared_ptr<Tensor>& buffer, ReduceOp op, const CollectiveTag& tag,
+           const std::string& description);
   [[noreturn]] void report_mismatch(const std::string& own);
+  [[noreturn]] void report_deadline(const std::string& description);
 
   Communicator& group_;
   Options options_;

@@ -88,8 +88,8 @@ class Communicator {
   /// ranks; a negative color takes part and gets nullptr. The new group shares this one's counters.
   std::unique_ptr<Communicator> split(int color, int key, const CollectiveTag& tag);
 
-  /// Ends the whole job with this status. Does not return, does not unwind.
-  [[noreturn]] virtual void abort(int status, std::string_view reason) noexcept = 0;
+  /// Ends the whole job with this status and does not return (ranks that are threads of a test get an exception).
+  [[noreturn]] virtual void abort(int status, std::string_view reason) = 0;
 
   [[nodiscard]] const TrafficCounters& counters() const noexcept { return *counters_; }
 
