@@ -98,7 +98,9 @@ Flags flags_of(const Quantizer* quantizer, const Float8Tensor& codes) {
   if (const auto* delayed = dynamic_cast<const Float8Quantizer*>(quantizer)) {
     const DelayedScalingState::Slot& slot = delayed->slot();
     if (slot.scale != codes.scale()) return {};
-    return slot.has_history ? flags_of(slot.clamp) : Flags{"no_history"};
+    Flags flags = flags_of(slot.clamp);
+    if (!slot.has_history) flags.emplace_back("no_history");
+    return flags;
   }
   if (const auto* current = dynamic_cast<const Float8CurrentScalingQuantizer*>(quantizer)) {
     return flags_of(current->last_clamp());

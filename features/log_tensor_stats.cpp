@@ -1,7 +1,5 @@
 #include "features/log_tensor_stats.hpp"
 
-#include <algorithm>
-
 #include "core/error.hpp"
 #include "features/inspecting.hpp"
 #include "runtime/stats/moments_accumulator.hpp"
@@ -17,7 +15,8 @@ struct BlockShape {
   int dims = 1;
 };
 
-BlockShape block_shape(const FeatureConfig& config, const StatRequest& request) {
+/// The schema allows no other; a feature that was made without one is checked here.
+BlockShape block_shape(const Feature& feature, const StatRequest& request) {
   const auto parameter = [&](std::string_view name, std::int64_t fallback) {
     const auto found = request.parameters.find(name);
     return found == request.parameters.end() ? fallback : found->second;
@@ -25,12 +24,9 @@ BlockShape block_shape(const FeatureConfig& config, const StatRequest& request) 
   constexpr std::int64_t kLargest = 1 << 30;
   const std::int64_t size = parameter("block_size", 32);
   const std::int64_t dims = parameter("dims", 1);
-  AMAXSCOPE_CHECK(
-      size >= 1 && size <= kLargest && (dims == 1 || dims == 2), ErrorCode::kConfig,
-      "{}:{}: {} in section \"{}\": {} has block_size {}, dims {}; allowed are block_size 1 to {}, dims 1 "
-      "or 2",
-      request.position.line, request.position.column, config.name, config.section, kBlockRange, size, dims,
-      kLargest);
+  AMAXSCOPE_CHECK(size >= 1 && size <= kLargest && (dims == 1 || dims == 2), ErrorCode::kConfig,
+                  "{}: {} with block_size {}, dims {}; allowed are block_size 1 to {}, dims 1 or 2",
+                  feature.label(), kBlockRange, size, dims, kLargest);
   return {static_cast<int>(size), static_cast<int>(dims)};
 }
 
@@ -39,19 +35,7 @@ bool has_both_orientations(const InspectedTensor& tensor) {
   return tensor.kind == TensorKind::kActivation || tensor.kind == TensorKind::kWeight;
 }
 
-void check_blocks(const FeatureConfig& config, const FeatureParams& params) {
-  for (const StatRequest& request : stat_requests(params)) {
-    if (request.name == kBlockRange) static_cast<void>(block_shape(config, request));
-  }
-}
-
 }  // namespace
-
-LogTensorStats::LogTensorStats(FeatureConfig config) : Feature(std::move(config)) {
-  check_blocks(this->config(), this->config().outer);
-  for (const auto& [key, params] : this->config().selected) check_blocks(this->config(), params);
-  for (const auto& [name, params] : this->config().selected_names) check_blocks(this->config(), params);
-}
 
 void LogTensorStats::register_tensor(const InspectedTensor& tensor, Registration& registration) {
   const FeatureParams* params = params_of_inspected(config(), tensor);
@@ -63,7 +47,7 @@ void LogTensorStats::register_tensor(const InspectedTensor& tensor, Registration
       names.push_back(request.name);
       continue;
     }
-    const BlockShape block = block_shape(config(), request);
+    const BlockShape block = block_shape(*this, request);
     cells.ranges.push_back(&registration.declare(tensor, params->schedule, [&] {
       return std::make_unique<BlockRangeAccumulator>(block.size, block.dims, has_both_orientations(tensor));
     }));
@@ -77,7 +61,8 @@ void LogTensorStats::register_tensor(const InspectedTensor& tensor, Registration
 
 Decision LogTensorStats::inspect_tensor_enabled(const InspectedTensor& tensor, std::int64_t iteration) const {
   const FeatureParams* params = params_of_inspected(config(), tensor);
-  if (params == nullptr || params->find("stats") == nullptr) return Decision::never();
+  if (params == nullptr) return Decision::never();
+  if (!cells_.contains(&tensor) && stat_requests(*params).empty()) return Decision::never();
   return Decision::of(params->schedule, iteration);
 }
 

@@ -11,10 +11,10 @@ namespace amaxscope {
 
 class LogTensorStats final : public Feature {
  public:
-  /// Throws Error(kConfig) for a block size or dims that max_blockwise_dynamic_range does not have.
-  explicit LogTensorStats(FeatureConfig config);
+  explicit LogTensorStats(FeatureConfig config) : Feature(std::move(config)) {}
 
   [[nodiscard]] bool alters_numerics() const override { return false; }
+  /// Throws Error(kConfig) for a block size or dims that max_blockwise_dynamic_range does not have.
   void register_tensor(const InspectedTensor& tensor, Registration& registration) override;
   [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor& tensor,
                                                 std::int64_t iteration) const override;

@@ -32,7 +32,7 @@ std::vector<StatSchema> gemm_statistics() {
                        .type = KeyType::kInteger,
                        .default_text = "1",
                        .doc = "1: runs of a row, 2: square tiles.",
-                       .minimum = 1}}});
+                       .allowed = {"1", "2"}}}});
   all.push_back({.name = "numel", .doc = "Number of elements.", .addition = true});
   all.push_back({.name = "nonzero", .doc = "Number of elements that are not zero.", .addition = true});
   all.push_back({.name = "nan", .doc = "Number of NaN elements.", .addition = true});
