@@ -11,7 +11,10 @@ AmaxReducer::AmaxReducer(CollectiveGuard& guard, BeforeFirst before_first)
 
 void AmaxReducer::reduce(std::span<std::uint32_t> amaxes, const CollectiveTag& tag) {
   if (guard_.group().size() == 1) return;
-  if (before_first_) std::exchange(before_first_, {})();
+  if (before_first_) {
+    before_first_();  // when it throws, the next call asks again
+    before_first_ = {};
+  }
   std::size_t done = 0;
   do {
     std::array<std::uint32_t, CollectiveGuard::kFramePayload> frame{};

@@ -17,9 +17,8 @@ class AmaxReducer {
 
   [[nodiscard]] Communicator& group() const noexcept { return guard_.group(); }
 
-  /// amaxes[i] = MAX over the group: CollectiveGuard::kFramePayload values a collective, none when the group has
-  /// one rank.
-  /// Every rank of the group calls it, ranks with an empty shard with 0. Blocks; errors as
+  /// amaxes[i] = MAX over the group: CollectiveGuard::kFramePayload values a collective, none when the group
+  /// has one rank. Every rank of the group calls it, ranks with an empty shard with 0. Blocks; errors as
   /// CollectiveGuard::reduce_max.
   void reduce(std::span<std::uint32_t> amaxes, const CollectiveTag& tag);
 

@@ -10,6 +10,27 @@ namespace amaxscope {
 
 namespace {
 
+/// With world_ranks filled in. Throws Error(kUsage) when something is missing or does not fit.
+CollectiveCallbacks checked(CollectiveCallbacks callbacks) {
+  const auto require = [](bool given, std::string_view name) {
+    AMAXSCOPE_CHECK(given, ErrorCode::kUsage, "the {} callback is missing", name);
+  };
+  require(callbacks.all_reduce != nullptr, "all_reduce");
+  require(callbacks.all_gather != nullptr, "all_gather");
+  require(callbacks.broadcast != nullptr, "broadcast");
+  require(callbacks.barrier != nullptr, "barrier");
+  require(callbacks.abort != nullptr, "abort");
+  AMAXSCOPE_CHECK(callbacks.size >= 1 && callbacks.rank >= 0 && callbacks.rank < callbacks.size,
+                  ErrorCode::kUsage, "rank {} of {} ranks", callbacks.rank, callbacks.size);
+  if (callbacks.world_ranks.empty()) {
+    callbacks.world_ranks.resize(static_cast<std::size_t>(callbacks.size));
+    std::iota(callbacks.world_ranks.begin(), callbacks.world_ranks.end(), 0);
+  }
+  AMAXSCOPE_CHECK(callbacks.world_ranks.size() == static_cast<std::size_t>(callbacks.size), ErrorCode::kUsage,
+                  "{} world ranks given for {} ranks", callbacks.world_ranks.size(), callbacks.size);
+  return callbacks;
+}
+
 class CompletedCollective final : public PendingCollective {
  public:
   bool test() override { return true; }
@@ -17,8 +38,8 @@ class CompletedCollective final : public PendingCollective {
 
 class CallbackCommunicator final : public Communicator {
  public:
-  CallbackCommunicator(CollectiveCallbacks callbacks, std::vector<int> world_ranks)
-      : Communicator(std::move(world_ranks), std::make_shared<TrafficCounters>()), callbacks_(std::move(callbacks)) {}
+  CallbackCommunicator(CollectiveCallbacks callbacks, std::shared_ptr<TrafficCounters> counters)
+      : Communicator(callbacks.world_ranks, std::move(counters)), callbacks_(std::move(callbacks)) {}
 
   [[nodiscard]] int rank() const noexcept override { return callbacks_.rank; }
   [[nodiscard]] int size() const noexcept override { return callbacks_.size; }
@@ -53,7 +74,11 @@ class CallbackCommunicator final : public Communicator {
   std::unique_ptr<Communicator> do_split(int color, int key) override {
     AMAXSCOPE_CHECK(callbacks_.split != nullptr, ErrorCode::kUsage,
                     "these collectives cannot be split; hand in a group of its own instead");
-    return callbacks_.split(color, key);
+    const std::unique_ptr<CollectiveCallbacks> child = callbacks_.split(color, key);
+    AMAXSCOPE_CHECK((child != nullptr) == (color >= 0), ErrorCode::kInternal,
+                    "the split callback gave {} group for color {}", child == nullptr ? "no" : "a", color);
+    if (child == nullptr) return nullptr;
+    return std::make_unique<CallbackCommunicator>(checked(std::move(*child)), shared_counters());
   }
 
  private:
@@ -63,24 +88,8 @@ class CallbackCommunicator final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_callback_communicator(CollectiveCallbacks callbacks) {
-  const auto require = [](bool given, std::string_view name) {
-    AMAXSCOPE_CHECK(given, ErrorCode::kUsage, "the {} callback is missing", name);
-  };
-  require(callbacks.all_reduce != nullptr, "all_reduce");
-  require(callbacks.all_gather != nullptr, "all_gather");
-  require(callbacks.broadcast != nullptr, "broadcast");
-  require(callbacks.barrier != nullptr, "barrier");
-  require(callbacks.abort != nullptr, "abort");
-  AMAXSCOPE_CHECK(callbacks.size >= 1 && callbacks.rank >= 0 && callbacks.rank < callbacks.size, ErrorCode::kUsage,
-                  "rank {} of {} ranks", callbacks.rank, callbacks.size);
-  std::vector<int> world_ranks = callbacks.world_ranks;
-  if (world_ranks.empty()) {
-    world_ranks.resize(static_cast<std::size_t>(callbacks.size));
-    std::iota(world_ranks.begin(), world_ranks.end(), 0);
-  }
-  AMAXSCOPE_CHECK(world_ranks.size() == static_cast<std::size_t>(callbacks.size), ErrorCode::kUsage,
-                  "{} world ranks given for {} ranks", world_ranks.size(), callbacks.size);
-  return std::make_unique<CallbackCommunicator>(std::move(callbacks), std::move(world_ranks));
+  return std::make_unique<CallbackCommunicator>(checked(std::move(callbacks)),
+                                                std::make_shared<TrafficCounters>());
 }
 
 }  // namespace amaxscope

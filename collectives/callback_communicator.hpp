@@ -1,8 +1,11 @@
 // Somebody else's collectives (torch.distributed, a trainer's own layer) as a Communicator.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "collectives/communicator.hpp"
@@ -20,11 +23,13 @@ struct CollectiveCallbacks {
   std::function<void(void* io, std::size_t bytes, int root)> broadcast;
   std::function<void()> barrier;
   std::function<void(int status, std::string_view reason)> abort;
-  std::function<std::unique_ptr<Communicator>(int color, int key)> split;
+  /// The callbacks of the group of this color, ordered by key, then by rank here; null for a negative color.
+  std::function<std::unique_ptr<CollectiveCallbacks>(int color, int key)> split;
 };
 
-/// Throws Error(kUsage) when a callback other than split is missing. reduce_scatter is built from all_reduce,
-/// start_all_reduce completes before it returns (so a deadline cannot cut it: the callbacks' owner has one).
+/// Throws Error(kUsage) when a callback other than split is missing, or rank, size and world_ranks do not
+/// fit. reduce_scatter is built from all_reduce; start_all_reduce completes before it returns (so a deadline
+/// cannot cut it: the callbacks' owner has one).
 std::unique_ptr<Communicator> make_callback_communicator(CollectiveCallbacks callbacks);
 
 }  // namespace amaxscope

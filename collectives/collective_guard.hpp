@@ -1,16 +1,17 @@
 // Turns ranks that are in different collectives into an error instead of each other's bytes, and a rank that
 // never comes into a report instead of a hang. One guard watches the debug traffic of one group.
 //
-// The signature of a collective (sequence number, operation, what, layer, tensor, count, iteration) travels in
-// the same message as the data: words [s_lo, s_hi, ~s_lo, ~s_hi] under MAX. All ranks agree exactly when
-// max(s) == ~max(~s), and all of them see the same outcome. Kinds of calls of different length get guards (and
-// groups) of their own.
+// The signature of a collective (sequence number, operation, what, layer, tensor, count, iteration) travels
+// in the same message as the data: words [s_lo, s_hi, ~s_lo, ~s_hi] under MAX. All ranks agree exactly when
+// max(s) == ~max(~s), and all of them see the same outcome. Kinds of calls of different length get guards
+// (and groups) of their own.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,25 +50,30 @@ class CollectiveGuard {
   [[nodiscard]] std::int64_t iteration() const noexcept { return iteration_; }
 
   /// payload[i] = MAX over the group, in place: one collective of kSignatureWords + payload.size() words.
-  /// payload.size() must be the same in every call on this guard (AmaxReducer: kFramePayload; a session's step:
-  /// its agreed layout), so that ranks in different calls exchange equally long messages and find out from the
-  /// signature. `used` is how many words mean something: it is signed, so unequal counts are found as well.
-  /// Blocks until done or until the deadline. Throws Error(kMismatch) on every rank, naming each rank's own
-  /// operation; Error(kDeadline) with the last entries of this rank's flight record. After either the group
-  /// must not be used again: broken() is true.
+  /// payload.size() must be the same in every call on this guard (AmaxReducer: kFramePayload; a session's
+  /// step: its agreed layout), so that ranks in different calls exchange equally long messages and find out
+  /// from the signature. `used` is how many words mean something: it is signed, so unequal counts are found
+  /// as well. Blocks until done or until the deadline. Throws Error(kMismatch) on every rank, naming each
+  /// rank's own operation; Error(kDeadline) with the last entries of this rank's flight record. After either
+  /// the group must not be used again: broken() is true.
   void reduce_max(std::span<std::uint32_t> payload, std::size_t used, const CollectiveTag& tag);
 
-  /// SUM over the group, in place, for a call whose length reduce_max has agreed on. Same blocking and errors.
+  /// SUM over the group, in place, for a call whose length reduce_max has agreed on. Same blocking and
+  /// errors.
   void reduce_sum(std::span<double> payload, const CollectiveTag& tag);
 
   [[nodiscard]] bool broken() const noexcept { return broken_; }
   [[nodiscard]] const std::deque<FlightEntry>& flight_record() const noexcept { return flight_record_; }
 
  private:
-  void run(const std::shared_ptr<Tensor>& buffer, ReduceOp op, const CollectiveTag& tag,
-           const std::string& description);
-  [[noreturn]] void report_mismatch(const std::string& own);
-  [[noreturn]] void report_deadline(const std::string& description);
+  void record(std::string description);
+  void run(const std::shared_ptr<Tensor>& buffer, ReduceOp op, const CollectiveTag& tag);
+  /// False when the deadline passed.
+  bool complete(const std::shared_ptr<Tensor>& buffer, ReduceOp op, const CollectiveTag& tag);
+  /// Every rank's text, by rank; nothing when the deadline passed.
+  std::optional<std::vector<std::string>> gather_descriptions(const std::string& own);
+  [[noreturn]] void report_mismatch();
+  [[noreturn]] void report_deadline();
 
   Communicator& group_;
   Options options_;

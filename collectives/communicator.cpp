@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <utility>
+
 #include "core/error.hpp"
 
 namespace amaxscope {
@@ -10,26 +13,62 @@ namespace {
 
 void require_cpu(const TensorView& view, std::string_view operation, const CollectiveTag& tag) {
   AMAXSCOPE_CHECK(view.device().kind == DeviceKind::kCpu && view.contiguous(), ErrorCode::kTensor,
-                  "{} of {}: a contiguous CPU tensor is needed, got {} on {}", operation, tag.what,
-                  to_string(view.shape()), to_string(view.device()));
+                  "{} of {}: a contiguous CPU tensor is needed, got {} on {} with row stride {}", operation,
+                  tag.what, to_string(view.shape()), to_string(view.device()), view.row_stride());
+}
+
+void require_reducible(DType dtype, std::string_view operation, const CollectiveTag& tag) {
+  switch (dtype) {
+    case DType::kF64:
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kU32:
+    case DType::kI32:
+    case DType::kU64:
+    case DType::kI64:
+      return;
+    default:
+      break;
+  }
+  throw Error(ErrorCode::kTensor,
+              fmt::format("{} of {}: {} tensors cannot be reduced over ranks; allowed: f64 "
+                          "f32 f16 bf16 u32 i32 u64 i64",
+                          operation, tag.what, to_string(dtype)));
+}
+
+/// The libraries underneath forbid it, some without saying so.
+void require_apart(const TensorView& in, const TensorView& out, std::string_view operation,
+                   const CollectiveTag& tag) {
+  const auto begin = [](const TensorView& view) { return reinterpret_cast<std::uintptr_t>(view.data()); };
+  const bool overlap = in.bytes() != 0 && out.bytes() != 0 && begin(in) < begin(out) + out.bytes() &&
+                       begin(out) < begin(in) + in.bytes();
+  AMAXSCOPE_CHECK(!overlap, ErrorCode::kTensor, "{} of {}: input and output share memory", operation,
+                  tag.what);
 }
 
 }  // namespace
 
 std::string_view to_string(ReduceOp op) noexcept {
   switch (op) {
-    case ReduceOp::kSum: return "sum";
-    case ReduceOp::kMin: return "min";
-    case ReduceOp::kMax: return "max";
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
   }
   return "unknown";
 }
 
 std::string_view to_string(Traffic traffic) noexcept {
   switch (traffic) {
-    case Traffic::kTrainer: return "trainer";
-    case Traffic::kRecipe: return "recipe";
-    case Traffic::kDebug: return "debug";
+    case Traffic::kTrainer:
+      return "trainer";
+    case Traffic::kRecipe:
+      return "recipe";
+    case Traffic::kDebug:
+      return "debug";
   }
   return "unknown";
 }
@@ -53,13 +92,16 @@ Communicator::Communicator(std::vector<int> world_ranks, std::shared_ptr<Traffic
 
 void Communicator::all_reduce(const MutableTensorView& io, ReduceOp op, const CollectiveTag& tag) {
   require_cpu(io, "all_reduce", tag);
+  require_reducible(io.dtype(), "all_reduce", tag);
   counters_->count(tag.traffic, io.bytes());
   do_all_reduce(io, op);
 }
 
 std::unique_ptr<PendingCollective> Communicator::start_all_reduce(std::shared_ptr<Tensor> io, ReduceOp op,
                                                                   const CollectiveTag& tag) {
+  AMAXSCOPE_CHECK(io != nullptr, ErrorCode::kTensor, "all_reduce of {}: no tensor given", tag.what);
   require_cpu(*io, "all_reduce", tag);
+  require_reducible(io->dtype(), "all_reduce", tag);
   counters_->count(tag.traffic, io->bytes());
   return do_start_all_reduce(std::move(io), op);
 }
@@ -67,9 +109,12 @@ std::unique_ptr<PendingCollective> Communicator::start_all_reduce(std::shared_pt
 void Communicator::all_gather(const TensorView& in, const MutableTensorView& out, const CollectiveTag& tag) {
   require_cpu(in, "all_gather", tag);
   require_cpu(out, "all_gather", tag);
-  AMAXSCOPE_CHECK(out.bytes() == in.bytes() * static_cast<std::size_t>(size()) && in.dtype() == out.dtype(),
-                  ErrorCode::kTensor, "all_gather of {}: {} x {} {} into {} {}", tag.what, size(),
-                  to_string(in.dtype()), to_string(in.shape()), to_string(out.dtype()), to_string(out.shape()));
+  AMAXSCOPE_CHECK(in.dtype() == out.dtype() && in.numel() * size() == out.numel() &&
+                      in.bytes() * static_cast<std::size_t>(size()) == out.bytes(),
+                  ErrorCode::kTensor, "all_gather of {}: {} ranks x {} {} do not fill {} {}", tag.what,
+                  size(), to_string(in.dtype()), to_string(in.shape()), to_string(out.dtype()),
+                  to_string(out.shape()));
+  require_apart(in, out, "all_gather", tag);
   counters_->count(tag.traffic, in.bytes());
   do_all_gather(in, out);
 }
@@ -78,17 +123,21 @@ void Communicator::reduce_scatter(const TensorView& in, const MutableTensorView&
                                   const CollectiveTag& tag) {
   require_cpu(in, "reduce_scatter", tag);
   require_cpu(out, "reduce_scatter", tag);
-  AMAXSCOPE_CHECK(in.numel() == out.numel() * size() && in.dtype() == out.dtype(), ErrorCode::kTensor,
-                  "reduce_scatter of {}: {} {} over {} ranks into {} {}", tag.what, to_string(in.dtype()),
-                  to_string(in.shape()), size(), to_string(out.dtype()), to_string(out.shape()));
+  require_reducible(in.dtype(), "reduce_scatter", tag);
+  const bool divides = in.shape().rank() > 0 && in.shape()[0] % size() == 0;
+  AMAXSCOPE_CHECK(
+      divides && in.dtype() == out.dtype() && in.numel() == out.numel() * size(), ErrorCode::kTensor,
+      "reduce_scatter of {}: the first dimension of {} {} does not split into {} slices of {} {}", tag.what,
+      to_string(in.dtype()), to_string(in.shape()), size(), to_string(out.dtype()), to_string(out.shape()));
+  require_apart(in, out, "reduce_scatter", tag);
   counters_->count(tag.traffic, in.bytes());
   do_reduce_scatter(in, out, op);
 }
 
 void Communicator::broadcast(const MutableTensorView& io, int root, const CollectiveTag& tag) {
   require_cpu(io, "broadcast", tag);
-  AMAXSCOPE_CHECK(root >= 0 && root < size(), ErrorCode::kUsage, "broadcast of {}: root {} of {} ranks", tag.what,
-                  root, size());
+  AMAXSCOPE_CHECK(root >= 0 && root < size(), ErrorCode::kUsage, "broadcast of {}: root {} of {} ranks",
+                  tag.what, root, size());
   counters_->count(tag.traffic, io.bytes());
   do_broadcast(io, root);
 }
@@ -98,8 +147,8 @@ void Communicator::barrier(const CollectiveTag& tag) {
   do_barrier();
 }
 
-std::unique_ptr<Communicator> Communicator::split(int color, int key, const CollectiveTag&) {
-  return do_split(color, key);  // a set-up call, not traffic
+std::unique_ptr<Communicator> Communicator::split(int color, int key, const CollectiveTag& /*tag*/) {
+  return do_split(color, key);  // sets up; the counters are of what moves afterwards
 }
 
 }  // namespace amaxscope

@@ -4,6 +4,7 @@
 // Every rank of the group must call the same operations in the same order with the same counts. Operations
 // block the host on the CPU (a rank that never comes is a hang: CollectiveGuard puts a deadline on it); on a
 // device they are enqueued on the view's stream. A Communicator is used by one thread at a time.
+// Ranks must hand in equally many bytes (shards of unequal size are padded by who has them).
 // Errors: Error(kTensor) for a wrong view, Error(kInternal) with the backend's text when it fails.
 #pragma once
 
@@ -36,7 +37,8 @@ struct CollectiveTag {
   std::string_view tensor = {};
 };
 
-/// Calls and payload bytes by kind of traffic; shared by a communicator and all that were split from it.
+/// Calls of this rank and the payload bytes that it handed in, by kind of traffic; shared by a communicator
+/// and all that were split from it. Splitting itself is set-up and not counted.
 class TrafficCounters {
  public:
   void count(Traffic traffic, std::size_t bytes) noexcept;
@@ -77,10 +79,11 @@ class Communicator {
   /// all_reduce that does not wait. io is kept alive by the returned object.
   std::unique_ptr<PendingCollective> start_all_reduce(std::shared_ptr<Tensor> io, ReduceOp op,
                                                       const CollectiveTag& tag);
-  /// out = the ranks' `in`, one after the other; out has size() times the bytes of in. Any dtype.
+  /// out = the ranks' `in`, one after the other; out has size() times the elements of in. Any dtype.
   void all_gather(const TensorView& in, const MutableTensorView& out, const CollectiveTag& tag);
   /// out = this rank's slice (along the first dimension) of op over the ranks' `in`. Types as all_reduce.
-  void reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op, const CollectiveTag& tag);
+  void reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op,
+                      const CollectiveTag& tag);
   /// io on every rank = io on `root`. Any dtype.
   void broadcast(const MutableTensorView& io, int root, const CollectiveTag& tag);
   void barrier(const CollectiveTag& tag);
@@ -88,7 +91,8 @@ class Communicator {
   /// ranks; a negative color takes part and gets nullptr. The new group shares this one's counters.
   std::unique_ptr<Communicator> split(int color, int key, const CollectiveTag& tag);
 
-  /// Ends the whole job with this status and does not return (ranks that are threads of a test get an exception).
+  /// Ends the whole job with this status and does not return (ranks that are threads of a test get an
+  /// exception).
   [[noreturn]] virtual void abort(int status, std::string_view reason) = 0;
 
   [[nodiscard]] const TrafficCounters& counters() const noexcept { return *counters_; }

@@ -1,11 +1,14 @@
 #include "collectives/exchange.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace amaxscope {
 
-std::vector<std::string> all_gather_text(Communicator& group, const std::string& text, const CollectiveTag& tag) {
+std::vector<std::string> all_gather_text(Communicator& group, const std::string& text,
+                                         const CollectiveTag& tag) {
   const auto ranks = static_cast<std::int64_t>(group.size());
   Tensor own_size = Tensor::of<std::int64_t>({static_cast<std::int64_t>(text.size())}, {1});
   Tensor sizes(DType::kI64, {ranks});
@@ -41,6 +44,20 @@ bool all_agree(Communicator& group, bool mine, const CollectiveTag& tag) {
   Tensor vote = Tensor::of<std::uint32_t>({static_cast<std::uint32_t>(mine)}, {1});
   group.all_reduce(vote, ReduceOp::kMin, tag);
   return vote.values<std::uint32_t>()[0] == 1;
+}
+
+std::string rank_list(std::vector<int> ranks) {
+  std::ranges::sort(ranks);
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t first = 0; first < ranks.size();) {
+    std::size_t last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (first != 0) text += ", ";
+    text += fmt::format("{}", ranks[first]);
+    if (last > first) text += fmt::format("{}{}", last == first + 1 ? ", " : "-", ranks[last]);
+    first = last + 1;
+  }
+  return text;
 }
 
 }  // namespace amaxscope

@@ -1,283 +1,191 @@
 #include "collectives/loopback_communicator.hpp"
 
 #include <algorithm>
-#include <condition_variable>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <map>
-#include <mutex>
 #include <numeric>
-#include <optional>
 #include <thread>
+#include <utility>
 
-#include "collectives/rank_order_reduction.hpp"
+#include "collectives/rendezvous.hpp"
 #include "core/error.hpp"
 
 namespace amaxscope {
 
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using Bytes = Rendezvous::Bytes;
+using Kind = Rendezvous::Kind;
 
 Bytes bytes_of(const TensorView& view) {
   const auto* data = static_cast<const std::byte*>(view.data());
-  return data == nullptr ? Bytes() : Bytes(data, data + view.bytes());
+  return view.bytes() == 0 ? Bytes() : Bytes(data, data + view.bytes());
 }
 
-/// What is common to all ranks of a job: a failure of one releases the others.
-struct Job {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool failed = false;
-};
+/// view = its part of the bytes.
+void copy_to(const MutableTensorView& view, const Bytes& from, std::size_t offset = 0) {
+  if (view.bytes() != 0) std::memcpy(view.data(), from.data() + offset, view.bytes());
+}
 
-/// A rendezvous of one group: the n-th call of every rank is one operation.
-struct Meeting {
-  struct Operation {
-    std::vector<Bytes> contributions;
-    int arrived = 0;
-    int left = 0;
-    bool done = false;
-    Bytes result;  ///< of a reduction
-  };
-  int ranks;
-  std::map<std::uint64_t, Operation> operations;
-  std::map<std::uint64_t, std::shared_ptr<Meeting>> children;  ///< by sequence of the split and color
-};
-
-class LoopbackCommunicator final : public Communicator {
+class LoopbackPending final : public PendingCollective {
  public:
-  LoopbackCommunicator(std::shared_ptr<Job> job, std::shared_ptr<Meeting> meeting, int rank,
-                       std::vector<int> world_ranks, std::shared_ptr<TrafficCounters> counters)
-      : Communicator(std::move(world_ranks), std::move(counters)),
-        job_(std::move(job)),
-        meeting_(std::move(meeting)),
-        rank_(rank) {}
+  LoopbackPending(std::shared_ptr<Rendezvous> group, std::shared_ptr<Tensor> io, std::uint64_t number)
+      : group_(std::move(group)), io_(std::move(io)), number_(number) {}
+  ~LoopbackPending() override {
+    if (!done_) group_->leave(number_);  // the deposited part is a copy: the others can still complete
+  }
+  bool test() override {
+    if (done_) return true;
+    const std::shared_ptr<const Rendezvous::Outcome> outcome = group_->poll(number_);
+    if (outcome == nullptr) return false;
+    copy_to(*io_, outcome->reduced);
+    group_->leave(number_);
+    done_ = true;
+    return true;
+  }
+
+ private:
+  std::shared_ptr<Rendezvous> group_;
+  std::shared_ptr<Tensor> io_;
+  std::uint64_t number_;
+  bool done_ = false;
+};
+
+class LoopbackCommunicator : public Communicator {
+ public:
+  LoopbackCommunicator(std::shared_ptr<Rendezvous> group, int rank, std::shared_ptr<TrafficCounters> counters)
+      : Communicator(group->world_ranks(), std::move(counters)), group_(std::move(group)), rank_(rank) {}
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
-  [[nodiscard]] int size() const noexcept override { return meeting_->ranks; }
+  [[nodiscard]] int size() const noexcept override { return static_cast<int>(world_ranks().size()); }
 
   [[noreturn]] void abort(int status, std::string_view reason) override {
-    {
-      const std::scoped_lock lock(job_->mutex);
-      job_->failed = true;
-    }
-    job_->changed.notify_all();
-    throw Error(ErrorCode::kInternal, fmt::format("rank {} aborted with status {}: {}",
-                                                  world_ranks()[static_cast<std::size_t>(rank_)], status, reason));
+    const Error error(ErrorCode::kInternal,
+                      fmt::format("rank {} aborted with status {}: {}",
+                                  world_ranks()[static_cast<std::size_t>(rank_)], status, reason));
+    group_->job()->fail(std::make_exception_ptr(error));
+    throw error;
   }
 
  protected:
   void do_all_reduce(const MutableTensorView& io, ReduceOp op) override {
-    const std::uint64_t sequence = arrive(bytes_of(io), io.dtype(), op);
-    std::unique_lock lock(job_->mutex);
-    const Meeting::Operation& operation = wait(lock, sequence);
-    copy(operation.result, io);
-    leave(sequence);
+    const auto outcome = meet({Kind::kAllReduce, io.bytes(), std::pair(io.dtype(), op)}, bytes_of(io));
+    copy_to(io, outcome->reduced);
   }
 
   std::unique_ptr<PendingCollective> do_start_all_reduce(std::shared_ptr<Tensor> io, ReduceOp op) override {
-    const std::uint64_t sequence = arrive(bytes_of(io->view()), io->dtype(), op);
-    return std::make_unique<Pending>(*this, std::move(io), sequence);
+    const std::uint64_t number = group_->arrive(
+        rank_, {Kind::kAllReduce, io->bytes(), std::pair(io->dtype(), op)}, bytes_of(io->view()));
+    return std::make_unique<LoopbackPending>(group_, std::move(io), number);
   }
 
   void do_all_gather(const TensorView& in, const MutableTensorView& out) override {
-    const std::uint64_t sequence = arrive(bytes_of(in));
-    std::unique_lock lock(job_->mutex);
-    const Meeting::Operation& operation = wait(lock, sequence);
+    const auto outcome = meet({Kind::kAllGather, in.bytes()}, bytes_of(in));
     auto* target = static_cast<std::byte*>(out.data());
-    for (const Bytes& part : operation.contributions) {
-      require_same_size(part.size(), in.bytes());
-      target = std::ranges::copy(part, target).out;
-    }
-    leave(sequence);
+    for (const Bytes& part : outcome->parts) target = std::ranges::copy(part, target).out;
   }
 
   void do_reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op) override {
-    const std::uint64_t sequence = arrive(bytes_of(in), in.dtype(), op);
-    std::unique_lock lock(job_->mutex);
-    const Meeting::Operation& operation = wait(lock, sequence);
-    require_same_size(operation.result.size(), in.bytes());
-    if (out.bytes() != 0) {
-      std::memcpy(out.data(), operation.result.data() + static_cast<std::size_t>(rank_) * out.bytes(), out.bytes());
-    }
-    leave(sequence);
+    const auto outcome = meet({Kind::kReduceScatter, in.bytes(), std::pair(in.dtype(), op)}, bytes_of(in));
+    copy_to(out, outcome->reduced, static_cast<std::size_t>(rank_) * out.bytes());
   }
 
   void do_broadcast(const MutableTensorView& io, int root) override {
-    const std::uint64_t sequence = arrive(rank_ == root ? bytes_of(io) : Bytes());
-    std::unique_lock lock(job_->mutex);
-    copy(wait(lock, sequence).contributions[static_cast<std::size_t>(root)], io);
-    leave(sequence);
+    const auto outcome = meet({.kind = Kind::kBroadcast, .bytes = io.bytes(), .root = root},
+                              rank_ == root ? bytes_of(io) : Bytes());
+    if (rank_ != root) copy_to(io, outcome->parts[static_cast<std::size_t>(root)]);
   }
 
-  void do_barrier() override {
-    const std::uint64_t sequence = arrive({});
-    std::unique_lock lock(job_->mutex);
-    wait(lock, sequence);
-    leave(sequence);
-  }
+  void do_barrier() override { meet({Kind::kBarrier}, {}); }
 
   std::unique_ptr<Communicator> do_split(int color, int key) override {
-    struct Choice {
-      int color, key, world_rank;
-    };
-    const Choice own{color, key, world_ranks()[static_cast<std::size_t>(rank_)]};
+    using Choice = std::array<int, 2>;  // color, key
+    const Choice own{color, key};
     Bytes sent(sizeof own);
-    std::memcpy(sent.data(), &own, sizeof own);
-    const std::uint64_t sequence = arrive(std::move(sent));
-    std::unique_lock lock(job_->mutex);
-    std::vector<std::pair<int, Choice>> members;  // parent rank, choice
-    const Meeting::Operation& operation = wait(lock, sequence);
-    for (std::size_t rank = 0; rank < operation.contributions.size(); ++rank) {
+    std::memcpy(sent.data(), own.data(), sizeof own);
+    const std::uint64_t number = group_->arrive(rank_, {Kind::kSplit}, std::move(sent));
+    const auto outcome = group_->wait(number);
+    group_->leave(number);
+    if (color < 0) return nullptr;
+
+    std::vector<std::pair<int, int>> members;  // key, rank here: sorts as the group is ordered
+    for (std::size_t rank = 0; rank < outcome->parts.size(); ++rank) {
       Choice choice{};
-      std::memcpy(&choice, operation.contributions[rank].data(), sizeof choice);
-      if (choice.color == color) members.emplace_back(static_cast<int>(rank), choice);
+      std::memcpy(choice.data(), outcome->parts[rank].data(), sizeof choice);
+      if (choice[0] == color) members.emplace_back(choice[1], static_cast<int>(rank));
     }
-    std::ranges::stable_sort(members, {}, [](const auto& member) { return member.second.key; });
-    std::unique_ptr<Communicator> child;
-    if (color >= 0) {
-      constexpr std::uint64_t kColors = std::uint64_t{1} << 32U;
-      std::shared_ptr<Meeting>& meeting = meeting_->children[sequence * kColors + static_cast<std::uint64_t>(color)];
-      if (meeting == nullptr) {
-        meeting = std::make_shared<Meeting>();
-        meeting->ranks = static_cast<int>(members.size());
-      }
-      int child_rank = 0;
-      std::vector<int> child_world_ranks;
-      for (std::size_t i = 0; i < members.size(); ++i) {
-        if (members[i].first == rank_) child_rank = static_cast<int>(i);
-        child_world_ranks.push_back(members[i].second.world_rank);
-      }
-      child = std::make_unique<LoopbackCommunicator>(job_, meeting, child_rank, std::move(child_world_ranks),
-                                                     shared_counters());
+    std::ranges::sort(members);
+    std::vector<int> child_world_ranks;
+    for (const auto& [member_key, rank] : members) {
+      child_world_ranks.push_back(world_ranks()[static_cast<std::size_t>(rank)]);
     }
-    leave(sequence);
-    return child;
+    const auto child_rank = std::ranges::find(members, std::pair(key, rank_)) - members.begin();
+    return make_child(group_->child(number, color, child_world_ranks), static_cast<int>(child_rank));
+  }
+
+  virtual std::unique_ptr<Communicator> make_child(std::shared_ptr<Rendezvous> group, int rank) const {
+    return std::make_unique<LoopbackCommunicator>(std::move(group), rank, shared_counters());
   }
 
  private:
-  class Pending final : public PendingCollective {
-   public:
-    Pending(LoopbackCommunicator& owner, std::shared_ptr<Tensor> io, std::uint64_t sequence)
-        : owner_(owner), io_(std::move(io)), sequence_(sequence) {}
-    bool test() override {
-      if (done_) return true;
-      const std::scoped_lock lock(owner_.job_->mutex);
-      owner_.require_no_failure();
-      const Meeting::Operation& operation = owner_.meeting_->operations.at(sequence_);
-      if (!operation.done) return false;
-      owner_.copy(operation.result, *io_);
-      owner_.leave(sequence_);
-      done_ = true;
-      return true;
-    }
-
-   private:
-    LoopbackCommunicator& owner_;
-    std::shared_ptr<Tensor> io_;
-    std::uint64_t sequence_;
-    bool done_ = false;
-  };
-
-  static void require_same_size(std::size_t theirs, std::size_t own) {
-    AMAXSCOPE_CHECK(theirs == own, ErrorCode::kInternal,
-                    "ranks are in different collectives: another rank gave {} bytes, this one {}", theirs, own);
-  }
-  static void copy(const Bytes& from, const MutableTensorView& to) {
-    require_same_size(from.size(), to.bytes());
-    if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
+  std::shared_ptr<const Rendezvous::Outcome> meet(const Rendezvous::Call& call, Bytes part) {
+    const std::uint64_t number = group_->arrive(rank_, call, std::move(part));
+    std::shared_ptr<const Rendezvous::Outcome> outcome = group_->wait(number);
+    group_->leave(number);
+    return outcome;
   }
 
-  void require_no_failure() const {
-    AMAXSCOPE_CHECK(!job_->failed, ErrorCode::kInternal, "another rank of the job has failed");
-  }
-
-  /// Deposits this rank's part; the last to arrive reduces.
-  std::uint64_t arrive(Bytes part, std::optional<DType> dtype = {}, ReduceOp op = ReduceOp::kSum) {
-    const std::scoped_lock lock(job_->mutex);
-    require_no_failure();
-    const std::uint64_t sequence = next_sequence_++;
-    Meeting::Operation& operation = meeting_->operations[sequence];
-    operation.contributions.resize(static_cast<std::size_t>(meeting_->ranks));
-    operation.contributions[static_cast<std::size_t>(rank_)] = std::move(part);
-    if (++operation.arrived == meeting_->ranks) {
-      if (dtype) reduce(operation, *dtype, op);
-      operation.done = true;
-      job_->changed.notify_all();
-    }
-    return sequence;
-  }
-
-  void reduce(Meeting::Operation& operation, DType dtype, ReduceOp op) const {
-    const std::size_t bytes = operation.contributions[static_cast<std::size_t>(rank_)].size();
-    std::vector<const void*> inputs;
-    for (const Bytes& part : operation.contributions) {
-      if (part.size() != bytes) job_->failed = true;
-      inputs.push_back(part.data());
-    }
-    if (job_->failed) job_->changed.notify_all();
-    require_no_failure();
-    operation.result.resize(bytes);
-    const auto count = static_cast<std::int64_t>(bytes * 8) / bits_per_element(dtype);
-    reduce_in_order(inputs, operation.result.data(), count, dtype, op);
-  }
-
-  const Meeting::Operation& wait(std::unique_lock<std::mutex>& lock, std::uint64_t sequence) {
-    const Meeting::Operation& operation = meeting_->operations.at(sequence);
-    job_->changed.wait(lock, [&] { return operation.done || job_->failed; });
-    if (!operation.done) require_no_failure();
-    return operation;
-  }
-
-  /// The last to leave frees the operation. Needs the lock.
-  void leave(std::uint64_t sequence) {
-    if (++meeting_->operations.at(sequence).left == meeting_->ranks) meeting_->operations.erase(sequence);
-  }
-
-  std::shared_ptr<Job> job_;
-  std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<Rendezvous> group_;
   int rank_;
-  std::uint64_t next_sequence_ = 0;
 };
 
-std::unique_ptr<Communicator> make_rank(const std::shared_ptr<Job>& job, const std::shared_ptr<Meeting>& meeting,
-                                        int rank, const std::shared_ptr<TrafficCounters>& counters) {
-  std::vector<int> world_ranks(static_cast<std::size_t>(meeting->ranks));
-  std::iota(world_ranks.begin(), world_ranks.end(), 0);
-  return std::make_unique<LoopbackCommunicator>(job, meeting, rank, std::move(world_ranks), counters);
-}
+/// The rank of a program that is alone: there is a job to end, and nobody to tell.
+class SingleRankCommunicator final : public LoopbackCommunicator {
+ public:
+  using LoopbackCommunicator::LoopbackCommunicator;
+
+  [[noreturn]] void abort(int status, std::string_view reason) override {
+    const std::string line = fmt::format("{}\n", reason);
+    std::fflush(nullptr);
+    std::fwrite(line.data(), 1, line.size(), stderr);
+    std::_Exit(status);  // not exit(): destructors of a program in an unknown state do not run
+  }
+
+ protected:
+  std::unique_ptr<Communicator> make_child(std::shared_ptr<Rendezvous> group, int rank) const override {
+    return std::make_unique<SingleRankCommunicator>(std::move(group), rank, shared_counters());
+  }
+};
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_single_rank_communicator() {
-  auto meeting = std::make_shared<Meeting>();
-  meeting->ranks = 1;
-  return make_rank(std::make_shared<Job>(), meeting, 0, std::make_shared<TrafficCounters>());
+  auto group = std::make_shared<Rendezvous>(std::make_shared<LoopbackJob>(1), std::vector<int>{0});
+  return std::make_unique<SingleRankCommunicator>(std::move(group), 0, std::make_shared<TrafficCounters>());
 }
 
 void run_loopback_ranks(int ranks, const std::function<void(Communicator&)>& body) {
-  const auto job = std::make_shared<Job>();
-  const auto meeting = std::make_shared<Meeting>();
-  meeting->ranks = ranks;
-  const auto counters = std::make_shared<TrafficCounters>();
-  std::exception_ptr first;
+  AMAXSCOPE_CHECK(ranks >= 1, ErrorCode::kUsage, "{} ranks; at least 1 is needed", ranks);
+  const auto job = std::make_shared<LoopbackJob>(ranks);
+  std::vector<int> world_ranks(static_cast<std::size_t>(ranks));
+  std::iota(world_ranks.begin(), world_ranks.end(), 0);
+  const auto group = std::make_shared<Rendezvous>(job, world_ranks);
   const auto run = [&](int rank) {
     try {
-      const std::unique_ptr<Communicator> world = make_rank(job, meeting, rank, counters);
-      body(*world);
+      LoopbackCommunicator world(group, rank, std::make_shared<TrafficCounters>());
+      body(world);
     } catch (...) {
-      const std::scoped_lock lock(job->mutex);
-      if (first == nullptr) first = std::current_exception();
-      job->failed = true;
-      job->changed.notify_all();
+      job->fail(std::current_exception());
     }
+    job->end(rank);
   };
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
   }
-  if (first != nullptr) std::rethrow_exception(first);
+  if (const std::exception_ptr failure = job->first_failure()) std::rethrow_exception(failure);
 }
 
 }  // namespace amaxscope

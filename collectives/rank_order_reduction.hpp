@@ -1,5 +1,5 @@
-// Elementwise reduction of several buffers in the order given, so that the result does not depend on who arrived when.
-// Pure functions on host memory.
+// Elementwise reduction of several buffers in the order given, so that the result does not depend on who
+// arrived when. Pure functions on host memory.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@ namespace amaxscope {
 /// out[i] = op over inputs[..][i], for `count` elements. f64, f32, i32, u32, i64, u64; f16 and bf16 with the
 /// arithmetic in fp32, rounded once. out may be one of the inputs. A float NaN may get lost in kMin and kMax.
 /// Throws Error(kTensor) for another dtype.
-void reduce_in_order(std::span<const void* const> inputs, void* out, std::int64_t count, DType dtype, ReduceOp op);
+void reduce_in_order(std::span<const void* const> inputs, void* out, std::int64_t count, DType dtype,
+                     ReduceOp op);
 
 }  // namespace amaxscope

@@ -21,8 +21,10 @@ class MpiEnvironment {
 };
 
 /// A group with the members of `parent`, over a duplicate of it: the caller's own communicator is never used.
-/// Collective over parent. Throws Error(kUsage) when MPI is not initialised. Destruction frees the duplicate,
-/// unless MPI was finalised before.
+/// Collective over parent. Throws Error(kUsage) when MPI is not initialised. Destruction frees the duplicate
+/// and never waits: after MPI_Finalize, or with an abandoned collective that has not completed, it is left as
+/// it is. f64 and f32 sums are in MPI's order (the same bits on all ranks, not for all numbers of ranks); f16
+/// and bf16 sums gather the values and add them in fp32 in the order of the ranks.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent);
 
 }  // namespace amaxscope
