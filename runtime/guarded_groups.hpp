@@ -1,0 +1,33 @@
+// The runtime's own communicators: for each borrowed group and kind of traffic a split of it with a guard, so
+// that debug traffic never meets the trainer's, and calls of different length never meet each other. Owned by
+// the session, used by its thread. A first use is collective over the group.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "collectives/collective_guard.hpp"
+
+namespace amaxscope {
+
+class GuardedGroups {
+ public:
+  explicit GuardedGroups(CollectiveGuard::Options options);
+
+  /// The guard for this kind of traffic over the members of `borrowed`; null: this rank alone, no
+  /// communication.
+  CollectiveGuard& guard(Communicator* borrowed, std::string_view purpose);
+
+ private:
+  struct Entry {
+    std::unique_ptr<Communicator> group;
+    std::unique_ptr<CollectiveGuard> guard;
+  };
+  CollectiveGuard::Options options_;
+  std::map<std::pair<Communicator*, std::string>, Entry> entries_;
+};
+
+}  // namespace amaxscope

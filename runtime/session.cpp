@@ -1,0 +1,205 @@
+#include "runtime/session.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include "core/error.hpp"
+#include "runtime/session_impl.hpp"
+
+namespace amaxscope {
+
+namespace {
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+constexpr int kAbortStatus = 71;
+}  // namespace
+
+DebugSession::Impl::~Impl() {
+  for (const std::shared_ptr<Sink>& sink : sinks_) {
+    try {
+      if (!closed_) sink->close();
+    } catch (const std::exception& error) {
+      log.error("a log could not be closed: {}", error.what());
+    }
+  }
+}
+
+void DebugSession::Impl::freeze() {
+  if (!enabled) return;
+  try {
+    stats_.settle();
+  } catch (const Error& error) {
+    fail(error);
+  }
+}
+
+void DebugSession::Impl::scalar(std::string_view name, double value) {
+  if (enabled && is_world_leader()) scalars_.insert_or_assign(std::string(name), value);
+}
+
+void DebugSession::Impl::step() {
+  if (enabled) {
+    try {
+      if (!stepped_) first_step();
+      if (registrations_changed_) {
+        stats_.settle();
+        next_due_ = stats_.next_due(iteration).value_or(kNever);
+        registrations_changed_ = false;
+      }
+      if (iteration >= next_due_ || !scalars_.empty()) write_due();
+    } catch (const Error& error) {
+      fail(error);
+    }
+  }
+  ++iteration;
+  if (tp_amax_ != nullptr) guarded_.guard(groups_.tp, "amax").set_iteration(iteration);
+}
+
+void DebugSession::Impl::write_due() {
+  std::vector<StatRecord> records;
+  if (iteration >= next_due_) {
+    records = stats_.reduce(iteration);
+    next_due_ = stats_.next_due(iteration + 1).value_or(kNever);
+  }
+  for (const std::shared_ptr<Sink>& sink : sinks_) {
+    for (const StatRecord& record : records) sink->record(record);
+    if (!scalars_.empty()) sink->scalars(iteration, scalars_);
+    sink->end_of_step(iteration);
+  }
+  scalars_.clear();
+}
+
+void DebugSession::Impl::first_step() {
+  stepped_ = true;
+  report_idle_sections();
+  write_run();
+  if (!is_world_leader()) return;
+  for (const auto& [section, layers] : section_layers()) {
+    log.info("section {} matches: {}", section,
+             layers.empty() ? "nothing on this rank" : fmt::format("{}", fmt::join(layers, ", ")));
+  }
+}
+
+void DebugSession::Impl::report_idle_sections() {
+  // A section that only another pipeline stage's layers match is in use: one word a section, MAX over the
+  // world.
+  std::vector<std::uint32_t> used;
+  for (const Section& section : sections_)
+    used.push_back(static_cast<std::uint32_t>(!section.layers.empty()));
+  if (groups_.world != nullptr && groups_.world->size() > 1) {
+    CollectiveGuard& guard = guarded_.guard(groups_.world, "control");
+    guard.set_iteration(iteration);
+    for (std::size_t begin = 0; begin < used.size(); begin += CollectiveGuard::kFramePayload) {
+      std::vector<std::uint32_t> frame(CollectiveGuard::kFramePayload);
+      const auto slice = std::span(used).subspan(begin, std::min(frame.size(), used.size() - begin));
+      std::ranges::copy(slice, frame.begin());
+      guard.reduce_max(frame, slice.size(), {.what = "sections in use"});
+      std::copy_n(frame.begin(), slice.size(), slice.begin());
+    }
+  }
+  const std::vector<std::string> known(layer_names_.begin(), layer_names_.end());
+  std::vector<std::string> problems;
+  for (std::size_t i = 0; i < sections_.size(); ++i) {
+    if (used[i] != 0) continue;
+    const ConfigSection& section = *sections_[i].config;
+    std::string problem = fmt::format("{}:{}:{}: section \"{}\" matched no layer on any rank", config_.source,
+                                      section.position.line, section.position.column, section.name);
+    const std::vector<std::string> close = nearest(section.name, known, 3);
+    if (!close.empty()) problem += fmt::format("; layers are called like {}", fmt::join(close, ", "));
+    problems.push_back(std::move(problem));
+  }
+  if (options_.strict && !problems.empty()) {
+    throw Error(ErrorCode::kConfig, fmt::format("{}", fmt::join(problems, "\n")));
+  }
+  if (!is_world_leader()) return;
+  for (const std::string& problem : problems) log.warn("{}", problem);
+}
+
+void DebugSession::Impl::detach() {
+  enabled = false;
+  detached = true;
+  for (const auto& [name, state] : layers_) state->gate.next = kNever;
+}
+
+void DebugSession::Impl::fail(const std::exception& error) {
+  const auto* own = dynamic_cast<const Error*>(&error);
+  if (own != nullptr && own->is_bad_input()) throw;  // the user's to mend, the same on all ranks
+  if (failure_policy() == FailurePolicy::kDetach) {
+    log.error(
+        "iteration {}: {}\nStopped observing; the training goes on untouched. What was logged before is in "
+        "{}.",
+        iteration, error.what(), options_.log_dir.empty() ? "no file" : options_.log_dir.string());
+    detach();
+    return;
+  }
+  log.error(
+      "iteration {}: {}\nThe config changes what is trained and the ranks no longer agree: ending the job.",
+      iteration, error.what());
+  detach();
+  if (groups_.world != nullptr && groups_.world->size() > 1) {
+    groups_.world->abort(kAbortStatus, "amaxscope: the debug runtime failed, see above");
+  }
+  throw;
+}
+
+void DebugSession::Impl::hook_failed(const Feature& feature, const InspectedTensor& tensor, bool altering,
+                                     const std::exception& error) {
+  log.error("iteration {}: {} in section {} failed on {} of {}: {}", iteration, feature.config().name,
+            feature.config().section, tensor.name, tensor.layer, error.what());
+  if (!altering || failure_policy() == FailurePolicy::kAbort) fail(error);
+}
+
+void DebugSession::Impl::close() {
+  if (closed_) return;
+  closed_ = true;
+  try {
+    for (const std::shared_ptr<Sink>& sink : sinks_) sink->close();
+    if (!run_.run_id.empty() && !detached && !options_.log_dir.empty() && is_world_leader()) {
+      mark_run_closed(options_.log_dir, run_.run_id, iteration - 1);
+    }
+  } catch (const Error& error) {
+    log.error("the run could not be closed: {}", error.what());
+  }
+  enabled = false;
+  for (const auto& [name, state] : layers_) state->gate.next = kNever;
+}
+
+std::map<std::string, std::vector<std::string>> DebugSession::Impl::section_layers() const {
+  std::map<std::string, std::vector<std::string>> result;
+  for (const Section& section : sections_) result[section.config->name] = section.layers;
+  return result;
+}
+
+DebugSession::DebugSession(const FeatureRegistry& registry, const SessionGroups& groups,
+                           SessionOptions options)
+    : impl_(std::make_unique<Impl>(registry, groups, std::move(options))) {}
+DebugSession::~DebugSession() = default;
+
+LayerHandle DebugSession::layer(const LayerDescription& description, OperandQuantizers parents) {
+  return impl_->layer(description, std::move(parents));
+}
+void DebugSession::freeze() { impl_->freeze(); }
+std::int64_t DebugSession::iteration() const noexcept { return impl_->iteration; }
+bool DebugSession::enabled() const noexcept { return impl_->enabled; }
+bool DebugSession::detached() const noexcept { return impl_->detached; }
+void DebugSession::scalar(std::string_view name, double value) { impl_->scalar(name, value); }
+void DebugSession::observe(std::string_view name, std::string_view kind, const TensorView& view,
+                           Layout layout, const TensorMoment& moment) {
+  impl_->observe(name, kind, view, layout, moment);
+}
+void DebugSession::log_tensor_stats(std::string_view layer, std::string_view tensor, const TensorView& view,
+                                    Communicator* group) {
+  impl_->log_tensor_stats(layer, tensor, view, group);
+}
+void DebugSession::set_reduction_group(Communicator* group) { impl_->set_reduction_group(group); }
+void DebugSession::step() { impl_->step(); }
+void DebugSession::close() { impl_->close(); }
+Log& DebugSession::log() noexcept { return impl_->log; }
+std::map<std::string, std::vector<std::string>> DebugSession::section_layers() const {
+  return impl_->section_layers();
+}
+
+}  // namespace amaxscope

@@ -1,0 +1,122 @@
+// Inside of DebugSession; not for users.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/config/config.hpp"
+#include "runtime/guarded_groups.hpp"
+#include "runtime/session.hpp"
+#include "runtime/sinks/run_file.hpp"
+#include "runtime/stats/stat_store.hpp"
+
+namespace amaxscope {
+
+/// A registered GEMM layer with something configured on it.
+struct LayerHandle::State {
+  LayerDescription description;
+  DebugServices services;
+  std::vector<Feature*> features;
+  std::array<std::unique_ptr<DebugQuantizer>, kAllTensors.size()> quantizers;  ///< by TensorKind
+  Gate gate;
+  std::int64_t planned_iteration = -1;
+  bool any_enabled = false;
+
+  /// Plans the current iteration once; closes the gate until the next one that may matter when there is
+  /// nothing.
+  void plan();
+};
+
+class DebugSession::Impl {
+ public:
+  Impl(const FeatureRegistry& feature_registry, const SessionGroups& session_groups,
+       SessionOptions session_options);
+  ~Impl();
+
+  LayerHandle layer(const LayerDescription& description, OperandQuantizers parents);
+  void freeze();
+  void scalar(std::string_view name, double value);
+  void observe(std::string_view name, std::string_view kind, const TensorView& view, Layout layout,
+               const TensorMoment& moment);
+  void log_tensor_stats(std::string_view layer_name, std::string_view tensor, const TensorView& view,
+                        Communicator* group);
+  void set_reduction_group(Communicator* group);
+  void step();
+  void close();
+
+  [[nodiscard]] std::map<std::string, std::vector<std::string>> section_layers() const;
+
+  std::int64_t iteration = 0;
+  bool enabled = false;
+  bool detached = false;
+  Log log;
+
+ private:
+  /// A section of the YAML at work.
+  struct Section {
+    const ConfigSection* config = nullptr;
+    std::vector<std::unique_ptr<Feature>> features;
+    std::vector<std::string> layers;  ///< matched on this rank
+  };
+  /// A tensor that belongs to no GEMM: observed, or of the base namespace.
+  struct FreeTensor {
+    InspectedTensor tensor;
+    std::vector<Feature*> features;
+    std::int64_t next = 0;
+  };
+
+  void start();
+  void open_sinks();
+  void write_run();
+  void make_features();
+  [[nodiscard]] bool is_world_leader() const noexcept;
+  [[nodiscard]] bool alters_numerics() const;
+  [[nodiscard]] FailurePolicy failure_policy() const;
+
+  std::vector<Feature*> match_layer(const LayerDescription& description);
+  void register_gemm_tensors(LayerHandle::State& state, const OperandQuantizers& parents);
+  FreeTensor& free_tensor(std::string_view name, std::string_view tensor, Layout layout, Phase phase,
+                          bool base, Communicator* group);
+  void register_free(FreeTensor& target, const StatPlacement& placement, bool base);
+  void inspect_free(FreeTensor& target, const TensorView& view, const TensorMoment& moment);
+
+  void first_step();
+  void report_idle_sections();
+  void write_due();
+  /// After an error of the runtime's own: detaches, or ends the job. Returns only when detached.
+  void fail(const std::exception& error);
+  void hook_failed(const Feature& feature, const InspectedTensor& tensor, bool altering,
+                   const std::exception& error);
+  void detach();
+
+  const FeatureRegistry& registry_;
+  SessionGroups groups_;
+  PlacementGroups placement_;
+  SessionOptions options_;
+  Config config_;
+  RunDescription run_;
+  std::vector<Section> sections_;
+  bool observing_ = false;  ///< some section observes
+
+  GuardedGroups guarded_;
+  StatStore stats_;
+  std::unique_ptr<AmaxReducer> tp_amax_;
+  std::unique_ptr<RegistrationAgreement> tp_agreement_;
+  std::map<std::string, std::unique_ptr<LayerHandle::State>, std::less<>> layers_;
+  std::set<std::string, std::less<>> layer_names_;
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<FreeTensor>> free_tensors_;
+  std::set<std::string, std::less<>> observed_names_;
+
+  std::vector<std::shared_ptr<Sink>> sinks_;
+  Scalars scalars_;
+  std::int64_t next_due_ = 0;          ///< first iteration at which step() has statistics to reduce
+  bool registrations_changed_ = true;  ///< since next_due_ was looked up
+  bool stepped_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace amaxscope

@@ -1,0 +1,251 @@
+// What a session knows of layers and tensors.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "core/error.hpp"
+#include "runtime/quantizers/plan_check.hpp"
+#include "runtime/session_impl.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+TokenSplit token_split(TensorKind tensor) noexcept {
+  switch (tensor) {
+    case TensorKind::kWeight:
+      return TokenSplit::kSameEverywhere;
+    case TensorKind::kWgrad:
+      return TokenSplit::kOwnSummand;
+    default:
+      return TokenSplit::kOwnTokens;
+  }
+}
+
+/// Observed kinds that data-parallel ranks hold replicas of; everything else has other tokens on each of
+/// them.
+TokenSplit token_split(std::string_view observed_kind) noexcept {
+  constexpr std::array<std::string_view, 5> kReplicated = {"parameter", "norm_weight", "reduced_gradient",
+                                                           "optimizer_state", "update"};
+  return std::ranges::find(kReplicated, observed_kind) != kReplicated.end() ? TokenSplit::kSameEverywhere
+                                                                            : TokenSplit::kOwnTokens;
+}
+
+}  // namespace
+
+void LayerHandle::State::plan() {
+  planned_iteration = *gate.now;
+  any_enabled = false;
+  std::int64_t next = kNever;
+  for (const std::unique_ptr<DebugQuantizer>& quantizer : quantizers) {
+    quantizer->begin_iteration(planned_iteration);
+    any_enabled = any_enabled || quantizer->any_feature_enabled();
+    next = std::min(next, quantizer->next_debug_iteration().value_or(kNever));
+  }
+  // With something enabled the gate stays open; the next iteration plans anew.
+  gate.next = any_enabled ? planned_iteration : next;
+}
+
+DebugQuantizer* LayerHandle::quantizer(TensorKind tensor) const {
+  if (!active()) return nullptr;
+  if (state_->planned_iteration != *gate_->now) state_->plan();
+  if (!state_->any_enabled) return nullptr;
+  DebugQuantizer& quantizer = *state_->quantizers[static_cast<std::size_t>(tensor)];
+  return quantizer.any_feature_enabled() ? &quantizer : nullptr;
+}
+
+std::vector<Feature*> DebugSession::Impl::match_layer(const LayerDescription& description) {
+  std::vector<Feature*> features;
+  for (Section& section : sections_) {
+    if (section.config->layers == nullptr ||
+        !section.config->layers->matches(description.name, description.number)) {
+      continue;
+    }
+    section.layers.push_back(description.name);
+    for (const auto& feature : section.features) {
+      if (!feature->config().base_namespace) features.push_back(feature.get());
+    }
+  }
+  return features;
+}
+
+LayerHandle DebugSession::Impl::layer(const LayerDescription& description, OperandQuantizers parents) {
+  if (!enabled) return {};
+  AMAXSCOPE_CHECK(
+      layer_names_.insert(description.name).second, ErrorCode::kUsage,
+      "a layer named \"{}\" is registered already; every GEMM layer of a rank needs a name of its own",
+      description.name);
+  std::vector<Feature*> features = match_layer(description);
+  if (features.empty()) return {};
+  const LayerTerms terms{options_.amax_scope,
+                         [this](const std::string& message) { log.warn("{}", message); }};
+  for (const Feature* feature : features) feature->admit_layer(description, terms);
+  check_plans(description, features, description.recipe != RecipeKind::kNone);
+
+  auto owned = std::make_unique<LayerHandle::State>();
+  LayerHandle::State& state = *owned;
+  state.description = description;
+  state.features = std::move(features);
+  state.services.amax_scope = options_.amax_scope;
+  state.services.hook_failed = [this](const Feature& feature, const InspectedTensor& tensor, bool altering,
+                                      const std::exception& error) {
+    hook_failed(feature, tensor, altering, error);
+  };
+  if (description.tp_group != nullptr && description.tp_group->size() > 1) {
+    AMAXSCOPE_CHECK(groups_.tp != nullptr && description.tp_group->world_ranks() == groups_.tp->world_ranks(),
+                    ErrorCode::kUsage,
+                    "layer {}: its tp_group is not the tensor-parallel group of the session",
+                    description.name);
+    state.services.tp_amax = tp_amax_.get();
+  }
+  state.gate = {&iteration, iteration};
+  register_gemm_tensors(state, parents);
+  layers_.emplace(description.name, std::move(owned));
+
+  LayerHandle handle;
+  handle.gate_ = &state.gate;
+  handle.state_ = &state;
+  return handle;
+}
+
+void DebugSession::Impl::register_gemm_tensors(LayerHandle::State& state, const OperandQuantizers& parents) {
+  const auto parent_of = [&](TensorKind tensor) -> std::shared_ptr<Quantizer> {
+    switch (tensor) {
+      case TensorKind::kActivation:
+        return parents.activation;
+      case TensorKind::kWeight:
+        return parents.weight;
+      case TensorKind::kGradient:
+        return parents.gradient;
+      default:
+        return nullptr;
+    }
+  };
+  for (const TensorKind tensor : kAllTensors) {
+    auto& quantizer = state.quantizers[static_cast<std::size_t>(tensor)];
+    quantizer = std::make_unique<DebugQuantizer>(state.description, tensor, parent_of(tensor), state.features,
+                                                 state.services);
+    const InspectedTensor& inspected = quantizer->inspected();
+    stats_.place(inspected, place_statistic(placement_, inspected.layout, token_split(tensor)));
+    for (Feature* feature : state.features) feature->register_tensor(inspected, stats_);
+  }
+  std::vector<std::string> names;
+  for (const Feature* feature : state.features) {
+    names.push_back(fmt::format("{}/{}", feature->config().section, feature->config().name));
+  }
+  const LayerDescription& layer = state.description;
+  stats_.add_registration(
+      groups_.stage, fmt::format("{} {}{} recipe={} features: {}", layer.name, to_string(layer.parallel),
+                                 layer.sequence_parallel ? "+sequence_parallel" : "", to_string(layer.recipe),
+                                 fmt::join(names, ", ")));
+  registrations_changed_ = true;
+}
+
+void DebugSession::Impl::set_reduction_group(Communicator* group) {
+  AMAXSCOPE_CHECK(layers_.empty() && free_tensors_.empty(), ErrorCode::kUsage,
+                  "the reduction group must be set before layers are registered");
+  placement_.override_group = group;
+  placement_.overridden = true;
+}
+
+void DebugSession::Impl::observe(std::string_view name, std::string_view kind, const TensorView& view,
+                                 Layout layout, const TensorMoment& moment) {
+  if (!enabled || !observing_) return;
+  inspect_free(free_tensor(name, kind, layout, moment.phase, /*base=*/false, nullptr), view, moment);
+}
+
+void DebugSession::Impl::log_tensor_stats(std::string_view layer_name, std::string_view tensor,
+                                          const TensorView& view, Communicator* group) {
+  if (!enabled) return;
+  inspect_free(free_tensor(layer_name, tensor, Layout::kShard0, Phase::kForward, /*base=*/true, group), view,
+               {});
+}
+
+DebugSession::Impl::FreeTensor& DebugSession::Impl::free_tensor(std::string_view name,
+                                                                std::string_view tensor, Layout layout,
+                                                                Phase phase, bool base, Communicator* group) {
+  std::unique_ptr<FreeTensor>& target = free_tensors_[{std::string(name), std::string(tensor)}];
+  if (target != nullptr) return *target;
+  target = std::make_unique<FreeTensor>();
+  target->tensor.layer = name;
+  target->tensor.name = tensor;
+  target->tensor.layout = layout;
+  target->tensor.training_phase = phase == Phase::kBackward ? Phase::kBackward : Phase::kForward;
+  target->next = iteration;
+  StatPlacement placement;
+  if (base) {
+    if (group != nullptr && group->size() > 1) {
+      placement.group = group;
+      placement.leader = group->rank() == 0;
+      placement.ranks = group->world_ranks();
+    } else {
+      placement = place_statistic({.world = groups_.world}, layout, TokenSplit::kOwnTokens);
+    }
+  } else {
+    placement = place_statistic(placement_, layout, token_split(tensor));
+  }
+  register_free(*target, placement, base);
+  return *target;
+}
+
+void DebugSession::Impl::register_free(FreeTensor& target, const StatPlacement& placement, bool base) {
+  for (Section& section : sections_) {
+    const bool chosen =
+        base ? section.config->layers != nullptr &&
+                   section.config->layers->matches(target.tensor.layer, std::nullopt)
+             : section.config->observe && section.config->observe->found_in(target.tensor.layer);
+    if (!chosen) continue;
+    bool used = false;
+    for (const auto& feature : section.features) {
+      if (feature->config().base_namespace != base) continue;
+      target.features.push_back(feature.get());
+      used = true;
+    }
+    if (used && std::ranges::find(section.layers, target.tensor.layer) == section.layers.end()) {
+      section.layers.push_back(target.tensor.layer);
+    }
+  }
+  if (target.features.empty()) {
+    target.next = kNever;
+    return;
+  }
+  stats_.place(target.tensor, placement);
+  for (Feature* feature : target.features) feature->register_tensor(target.tensor, stats_);
+  registrations_changed_ = true;
+}
+
+void DebugSession::Impl::inspect_free(FreeTensor& target, const TensorView& view,
+                                      const TensorMoment& moment) {
+  if (iteration < target.next) return;
+  std::int64_t next = kNever;
+  bool any = false;
+  const InspectContext context{.tensor = target.tensor,
+                               .iteration = iteration,
+                               .moment = moment,
+                               .x = view,
+                               .has_original = true,
+                               .rowwise = nullptr,
+                               .columnwise = nullptr,
+                               .quantizer = nullptr,
+                               .tp_amax = nullptr};
+  for (Feature* feature : target.features) {
+    const Decision decision = feature->inspect_tensor_enabled(target.tensor, iteration);
+    next = std::min(next, decision.next.value_or(kNever));
+    if (!decision.enabled) continue;
+    any = true;
+    try {
+      feature->inspect_tensor(context);
+    } catch (const std::exception& error) {
+      hook_failed(*feature, target.tensor, /*altering=*/false, error);
+      return;
+    }
+  }
+  target.next = any ? iteration : next;
+}
+
+}  // namespace amaxscope

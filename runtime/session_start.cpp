@@ -1,0 +1,163 @@
+// How a session comes to life: the agreed config, its groups, features and sinks.
+#include <fmt/chrono.h>
+#include <unistd.h>
+
+#include "collectives/exchange.hpp"
+#include "core/error.hpp"
+#include "runtime/config/agreed_config.hpp"
+#include "runtime/session_impl.hpp"
+#include "runtime/sinks/file_sinks.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+int world_rank(const SessionGroups& groups) {
+  return groups.world == nullptr
+             ? 0
+             : groups.world->world_ranks()[static_cast<std::size_t>(groups.world->rank())];
+}
+
+Log::Options log_options(const SessionGroups& groups, const Environment& environment) {
+  Log::Options options;
+  options.console_level = std::max(parse_log_level(environment.log_level), LogLevel::kWarn);
+  options.file_level = parse_log_level(environment.log_level);
+  if (groups.world != nullptr && groups.world->size() > 1)
+    options.prefix = fmt::format("[rank {}] ", world_rank(groups));
+  return options;
+}
+
+std::string new_run_id() {
+  return fmt::format("{:%Y%m%dT%H%M%S}-{}", fmt::gmtime(std::chrono::system_clock::now()), getpid());
+}
+
+}  // namespace
+
+SessionGroups SessionGroups::from(const ProcessGroups& groups) {
+  return {&groups.world(), &groups.tp(), &groups.dp_cp(), &groups.tp_dp_cp()};
+}
+
+DebugSession::Impl::Impl(const FeatureRegistry& feature_registry, const SessionGroups& session_groups,
+                         SessionOptions session_options)
+    : log(log_options(session_groups, session_options.environment)),
+      registry_(feature_registry),
+      groups_(session_groups),
+      options_(std::move(session_options)),
+      guarded_({.deadline = options_.deadline, .clock = nullptr}),
+      stats_(guarded_, log) {
+  iteration = options_.first_iteration;
+  const bool configured = options_.config_path.has_value() || options_.config_text.has_value();
+  if (!configured || !options_.environment.enabled) return;
+  start();
+}
+
+void DebugSession::Impl::start() {
+  CollectiveGuard* control = groups_.world == nullptr ? nullptr : &guarded_.guard(groups_.world, "control");
+  if (control != nullptr) control->set_iteration(iteration);
+  config_ = load_agreed_config(control, options_.config_path, options_.config_text, registry_);
+  make_features();
+  if (is_world_leader()) {
+    for (const std::string& warning : config_.warnings) log.warn("{}", warning);
+  }
+
+  placement_ = {.world = groups_.world,
+                .tp = groups_.tp,
+                .dp_cp = groups_.dp_cp,
+                .stage = groups_.stage,
+                .count_every_replica = options_.replica_counting == ReplicaCounting::kTe};
+  bool any = false;
+  for (const Section& section : sections_) any = any || !section.features.empty();
+  if (!any) return;
+
+  enabled = true;
+  run_.run_id = new_run_id();
+  if (control != nullptr && control->group().size() > 1) {
+    run_.run_id = broadcast_text(control->group(), run_.run_id, /*root=*/0, {.what = "run id"});
+  }
+  // The stage's group is made now, while every rank is here; its list is what tensor-parallel ranks compare,
+  // too.
+  static_cast<void>(stats_.registrations(groups_.stage));
+  if (groups_.tp != nullptr && groups_.tp->size() > 1) {
+    CollectiveGuard& guard = guarded_.guard(groups_.tp, "amax");
+    guard.set_iteration(iteration);
+    tp_agreement_ = std::make_unique<RegistrationAgreement>(guard, stats_.registrations(groups_.stage));
+    tp_amax_ = std::make_unique<AmaxReducer>(guard, [this] { tp_agreement_->settle(); });
+  }
+  open_sinks();
+  write_run();
+}
+
+void DebugSession::Impl::make_features() {
+  for (const ConfigSection& section : config_.sections) {
+    if (!section.enabled) continue;
+    Section& active = sections_.emplace_back();
+    active.config = &section;
+    for (const FeatureConfig& feature : section.features) {
+      const FeatureEntry* entry = registry_.find(feature.name, feature.base_namespace);
+      AMAXSCOPE_CHECK(entry != nullptr, ErrorCode::kInternal, "feature {} passed the check but is unknown",
+                      feature.name);
+      active.features.push_back(entry->make(feature));
+    }
+    observing_ = observing_ || section.observe.has_value();
+  }
+}
+
+void DebugSession::Impl::open_sinks() {
+  sinks_ = options_.extra_sinks;
+  if (options_.log_dir.empty()) return;
+  const int rank = world_rank(groups_);
+  const std::filesystem::path messages = options_.log_dir / "nvdlfw_inspect_logs";
+  std::error_code error;
+  std::filesystem::create_directories(messages, error);
+  AMAXSCOPE_CHECK(!error, ErrorCode::kIo, "{}: cannot be made: {}", messages.string(), error.message());
+  log.add_file(messages / fmt::format("nvdlfw_inspect_globalrank-{}.log", rank));
+  sinks_.push_back(make_text_sink(options_.log_dir, rank));
+  sinks_.push_back(make_json_lines_sink(options_.log_dir, rank,
+                                        {.every_rank = options_.log_all_ranks, .run_id = run_.run_id}));
+}
+
+void DebugSession::Impl::write_run() {
+  if (options_.log_dir.empty() || !is_world_leader()) return;
+  run_.config_source = config_.source;
+  run_.config_text = config_.text;
+  run_.config_digest = text_digest(config_.text);
+  run_.world_size = groups_.world == nullptr ? 1 : groups_.world->size();
+  run_.parallel = {{"tp", groups_.tp == nullptr ? 1 : groups_.tp->size()},
+                   {"dp_cp", groups_.dp_cp == nullptr ? 1 : groups_.dp_cp->size()}};
+  run_.options = options_.run_options;
+  run_.options["amax_scope"] = to_string(options_.amax_scope);
+  run_.options["replica_counting"] = options_.replica_counting == ReplicaCounting::kTe ? "te" : "once";
+  run_.options["failure_policy"] = failure_policy() == FailurePolicy::kDetach ? "detach" : "abort";
+  run_.alters_numerics.clear();
+  for (const Section& section : sections_) {
+    for (const auto& feature : section.features) {
+      if (feature->alters_numerics()) {
+        run_.alters_numerics.push_back(
+            fmt::format("{} in section {}", feature->config().name, section.config->name));
+      }
+    }
+  }
+  run_.section_layers = section_layers();
+  run_.first_iteration = options_.first_iteration;
+  if (run_.start == std::chrono::system_clock::time_point{}) run_.start = std::chrono::system_clock::now();
+  write_run_file(options_.log_dir, run_);
+}
+
+bool DebugSession::Impl::is_world_leader() const noexcept {
+  return groups_.world == nullptr || groups_.world->rank() == 0;
+}
+
+bool DebugSession::Impl::alters_numerics() const {
+  for (const Section& section : sections_) {
+    for (const auto& feature : section.features) {
+      if (feature->alters_numerics()) return true;
+    }
+  }
+  return false;
+}
+
+FailurePolicy DebugSession::Impl::failure_policy() const {
+  return options_.failure_policy.value_or(alters_numerics() ? FailurePolicy::kAbort : FailurePolicy::kDetach);
+}
+
+}  // namespace amaxscope

@@ -1,0 +1,111 @@
+#include "runtime/stats/stat_store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+
+namespace amaxscope {
+
+StatStore::Group& StatStore::group_of(Communicator* borrowed) {
+  for (const std::unique_ptr<Group>& group : order_) {
+    if (group->borrowed == borrowed) return *group;
+  }
+  return *order_.emplace_back(std::make_unique<Group>(borrowed, groups_));
+}
+
+StatStore::Tensor& StatStore::find(const InspectedTensor& tensor) {
+  const auto found = tensor_index_.find(&tensor);
+  AMAXSCOPE_CHECK(found != tensor_index_.end(), ErrorCode::kInternal, "{} {} was not placed", tensor.layer,
+                  tensor.name);
+  return tensors_[found->second];
+}
+
+void StatStore::place(const InspectedTensor& tensor, StatPlacement placement) {
+  Group& group = group_of(placement.group);
+  tensor_index_.emplace(&tensor, tensors_.size());
+  tensors_.push_back({&tensor, std::move(placement), &group});
+}
+
+StatCell& StatStore::declare(const InspectedTensor& tensor, const Schedule& schedule,
+                             const std::function<std::unique_ptr<StatAccumulator>()>& make) {
+  const Tensor& placed = find(tensor);
+  auto train = make();
+  std::string key = fmt::format("{} {} {} {} {}", tensor.layer, tensor.name, to_string(tensor.layout),
+                                train->id(), schedule.text());
+  StatCell cell{std::move(train), make()};
+  if (entries_.contains(key)) {
+    return *unread_.emplace_back(std::make_unique<StatCell>(std::move(cell)));
+  }
+  auto entry = std::make_unique<StatEntry>();
+  entry->key = key;
+  entry->tensor = &tensor;
+  entry->schedule = schedule;
+  entry->cell = std::move(cell);
+  entry->contributes = placed.placement.contributes;
+  entry->identity = make();
+  placed.group->reduction.add(*entry);
+  placed.group->list.add(key);
+  return entries_.emplace(std::move(key), std::move(entry)).first->second->cell;
+}
+
+void StatStore::skip(const InspectedTensor& tensor, std::string_view statistic, std::string_view why) {
+  if (skipped_.emplace(tensor.layer, statistic).second) {
+    log_.warn("{}: {} of {} is skipped: {}", tensor.layer, statistic, tensor.name, why);
+  }
+}
+
+void StatStore::add_registration(Communicator* group, std::string line) {
+  group_of(group).list.add(std::move(line));
+}
+
+const RegistrationList& StatStore::registrations(Communicator* group) { return group_of(group).list; }
+
+void StatStore::settle() {
+  for (const std::unique_ptr<Group>& group : order_) group->agreement.settle();
+}
+
+std::optional<std::int64_t> StatStore::next_due(std::int64_t from) const {
+  std::optional<std::int64_t> earliest;
+  for (const std::unique_ptr<Group>& group : order_) {
+    const std::optional<std::int64_t> next = group->reduction.next_due(from);
+    if (next && (!earliest || *next < *earliest)) earliest = next;
+  }
+  return earliest;
+}
+
+std::vector<StatRecord> StatStore::reduce(std::int64_t iteration) {
+  std::map<std::pair<std::size_t, Phase>, StatRecord> records;
+  for (const std::unique_ptr<Group>& group : order_) {
+    if (!group->reduction.due(iteration)) continue;
+    for (StatResult& result : group->reduction.reduce(iteration)) {
+      const InspectedTensor& tensor = *result.entry->tensor;
+      const std::size_t index = tensor_index_.at(&tensor);
+      StatRecord& record = records[{index, result.phase}];
+      if (record.layer.empty()) {
+        const StatPlacement& placement = tensors_[index].placement;
+        record.iteration = iteration;
+        record.layer = tensor.layer;
+        record.tensor = tensor.name;
+        record.phase = result.phase;
+        record.recipe = to_string(tensor.recipe);
+        record.group = placement.ranks;
+        record.layout = tensor.layout;
+        record.leader = placement.leader;
+      }
+      for (StatValue& value : result.values) {
+        // Two sections may ask for the same number in different lists; it is reported once.
+        const bool known =
+            std::ranges::any_of(record.stats, [&](const StatValue& s) { return s.name == value.name; });
+        if (!known) record.stats.push_back(std::move(value));
+      }
+    }
+  }
+  std::vector<StatRecord> ordered;
+  ordered.reserve(records.size());
+  for (auto& [key, record] : records) ordered.push_back(std::move(record));
+  return ordered;
+}
+
+}  // namespace amaxscope

@@ -1,0 +1,81 @@
+// Every statistic that features have declared, grouped by the ranks it is reduced over.
+// Owned and used by the session's thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/log.hpp"
+#include "runtime/feature/feature.hpp"
+#include "runtime/guarded_groups.hpp"
+#include "runtime/schedule/registration_agreement.hpp"
+#include "runtime/sinks/sink.hpp"
+#include "runtime/stats/packed_reduction.hpp"
+#include "runtime/stats/placement.hpp"
+
+namespace amaxscope {
+
+class StatStore final : public Registration {
+ public:
+  /// Both must outlive the store.
+  StatStore(GuardedGroups& groups, Log& log) : groups_(groups), log_(log) {}
+
+  /// Says where the statistics of this tensor are reduced; before they are declared. Collective over the
+  /// group when it is the first of it. The tensor must outlive the store.
+  void place(const InspectedTensor& tensor, StatPlacement placement);
+
+  /// See Registration. A statistic declared before gets a cell that nobody reads, so that it counts once.
+  StatCell& declare(const InspectedTensor& tensor, const Schedule& schedule,
+                    const std::function<std::unique_ptr<StatAccumulator>()>& make) override;
+  void skip(const InspectedTensor& tensor, std::string_view statistic, std::string_view why) override;
+
+  /// What the ranks of this group must have in common besides statistics. Null: nothing to compare.
+  void add_registration(Communicator* group, std::string line);
+  [[nodiscard]] const RegistrationList& registrations(Communicator* group);
+
+  /// Compares with the other ranks of each group what was registered since the last time. Collective over the
+  /// groups concerned; throws Error(kMismatch).
+  void settle();
+
+  /// The first iteration >= from at which something is due.
+  [[nodiscard]] std::optional<std::int64_t> next_due(std::int64_t from) const;
+
+  /// Reduces what is due; one record for each tensor and phase that ran, in the order of registration.
+  std::vector<StatRecord> reduce(std::int64_t iteration);
+
+ private:
+  struct Group {
+    Communicator* borrowed;
+    PackedReduction reduction;
+    RegistrationList list;
+    RegistrationAgreement agreement;
+    Group(Communicator* group, GuardedGroups& groups)
+        : borrowed(group),
+          reduction(groups.guard(group, "statistics")),
+          agreement(groups.guard(group, "control"), list) {}
+  };
+  struct Tensor {
+    const InspectedTensor* tensor;
+    StatPlacement placement;
+    Group* group;
+  };
+  Group& group_of(Communicator* borrowed);
+  Tensor& find(const InspectedTensor& tensor);
+
+  GuardedGroups& groups_;
+  Log& log_;
+  std::vector<std::unique_ptr<Group>> order_;  ///< of creation: the same on all ranks of a group
+  std::vector<Tensor> tensors_;
+  std::map<const InspectedTensor*, std::size_t> tensor_index_;
+  std::map<std::string, std::unique_ptr<StatEntry>, std::less<>> entries_;
+  std::vector<std::unique_ptr<StatCell>> unread_;
+  std::set<std::pair<std::string, std::string>> skipped_;
+};
+
+}  // namespace amaxscope

@@ -1,0 +1,263 @@
+// How sessions stay together: what costs a collective, what ranks compare, and what happens when they differ.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "core/error.hpp"
+#include "runtime/config/config.hpp"
+#include "tests/runtime/session/session_fixture.hpp"
+
+namespace amaxscope::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string log_everything(int freq) {
+  return fmt::format(R"(
+everything:
+  enabled: true
+  layers: {{layer_types: [all]}}
+  transformer_engine:
+    LogTensorStats:
+      enabled: true
+      tensors: [activation, weight]
+      stats: [min, max, mean, std, cur_amax]
+      freq: {}
+)",
+                     freq);
+}
+
+constexpr const char* kFakeQuant = R"(
+fake:
+  enabled: true
+  layers: {layer_types: [all]}
+  transformer_engine:
+    FakeQuant: {enabled: true, gemms: [fprop], tensors: [activation, weight], quant_format: FP8E4M3}
+)";
+
+TEST(SessionAgreement, WithoutConfigOrSwitchedOffNothingIsSentAndNothingActive) {
+  const auto body = [](SessionRank& self) {
+    const LayerHandle handle = self.session.layer(self.layer("a.fc1"));
+    EXPECT_FALSE(self.session.enabled());
+    EXPECT_FALSE(handle.active());
+    EXPECT_EQ(handle.quantizer(TensorKind::kWeight), nullptr);
+    self.session.scalar("loss", 1);
+    self.session.observe("a", "residual", Tensor::of<float>({1}, {1, 1}), Layout::kReplicated);
+    self.session.step();
+    self.session.step();
+    EXPECT_EQ(self.session.iteration(), 2);
+    EXPECT_EQ(self.debug_calls(), 0U);
+  };
+  run_sessions({.ranks = 2, .sizes = {.tp = 2}}, body);
+  run_sessions({.ranks = 2,
+                .sizes = {.tp = 2},
+                .yaml = log_everything(1),
+                .adjust = [](SessionOptions& o, int) { o.environment.enabled = false; }},
+               body);
+}
+
+TEST(SessionAgreement, StepsWithNothingDueSendNothing) {
+  run_sessions({.ranks = 4, .sizes = {.tp = 4}, .yaml = log_everything(100)}, [](SessionRank& self) {
+    const LayerHandle handle = self.session.layer(self.layer("a.fc1"));
+    const auto step = [&] {
+      feed(handle, TensorKind::kWeight, Tensor::of<float>({1}, {1, 1}));
+      self.session.step();
+    };
+    step();  // iteration 0 is due, and registrations are compared
+    self.world.barrier({.traffic = Traffic::kTrainer, .what = "test"});
+    const std::uint64_t before = self.debug_calls();
+    self.world.barrier({.traffic = Traffic::kTrainer, .what = "test"});
+    for (int i = 1; i < 100; ++i) {
+      EXPECT_EQ(handle.active() && handle.quantizer(TensorKind::kWeight) != nullptr, false) << i;
+      step();
+    }
+    self.world.barrier({.traffic = Traffic::kTrainer, .what = "test"});
+    EXPECT_EQ(self.debug_calls(), before);
+  });
+}
+
+TEST(SessionAgreement, ADueStepTakesThreeCollectivesForAnyNumberOfTensors) {
+  run_sessions({.ranks = 2, .sizes = {.tp = 2}, .yaml = log_everything(1)}, [](SessionRank& self) {
+    std::vector<LayerHandle> handles;
+    for (int i = 0; i < 100; ++i)
+      handles.push_back(self.session.layer(self.layer(fmt::format("layer{}.fc1", i))));
+    const auto step = [&] {
+      for (const LayerHandle& handle : handles) {
+        feed(handle, TensorKind::kWeight, Tensor::of<float>({1, 2}, {1, 2}));
+        feed(handle, TensorKind::kActivation, Tensor::of<float>({3, 4}, {1, 2}));
+      }
+      self.session.step();
+    };
+    step();
+    self.world.barrier({.traffic = Traffic::kTrainer, .what = "test"});
+    const std::uint64_t before = self.debug_calls();
+    self.world.barrier({.traffic = Traffic::kTrainer, .what = "test"});
+    step();
+    self.world.barrier({.traffic = Traffic::kTrainer, .what = "test"});
+    EXPECT_EQ(self.debug_calls() - before, 3U);
+  });
+}
+
+TEST(SessionAgreement, FeaturesFollowTheScheduleFromAnyFirstIteration) {
+  const auto collected = run_sessions(
+      {.yaml = log_everything(5), .adjust = [](SessionOptions& o, int) { o.first_iteration = 7; }},
+      [](SessionRank& self) {
+        const LayerHandle handle = self.session.layer(self.layer("a.fc1"));
+        while (self.session.iteration() < 21) {
+          feed(handle, TensorKind::kWeight, Tensor::of<float>({1}, {1, 1}));
+          self.session.step();
+        }
+      });
+  std::vector<std::int64_t> iterations;
+  for (const StatRecord& record : collected->of(0, "a.fc1", "weight")) iterations.push_back(record.iteration);
+  EXPECT_THAT(iterations, ::testing::ElementsAre(10, 15, 20));
+}
+
+TEST(SessionAgreement, ObservingRanksThatDifferDetachAndTrainOn) {
+  std::atomic<int> detached = 0;
+  ::testing::internal::CaptureStderr();
+  run_sessions({.ranks = 2, .sizes = {.tp = 2}, .yaml = log_everything(1)}, [&](SessionRank& self) {
+    static_cast<void>(self.session.layer(self.layer("a.fc1")));
+    if (self.world.rank() == 1) static_cast<void>(self.session.layer(self.layer("b.fc1")));
+    self.session.step();
+    self.world.barrier({.traffic = Traffic::kTrainer, .what = "test"});
+    if (self.session.detached()) ++detached;
+    EXPECT_FALSE(self.session.enabled());
+    self.session.step();
+    EXPECT_EQ(self.session.iteration(), 2);
+  });
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(detached, 2);
+  EXPECT_THAT(printed, HasSubstr("only on rank 1: b.fc1 "));
+  EXPECT_THAT(printed, HasSubstr("Stopped observing; the training goes on untouched"));
+}
+
+TEST(SessionAgreement, AlteringRanksThatDifferEndTheJobAtTheFirstAmaxReduction) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_THROW(run_sessions({.ranks = 2, .sizes = {.tp = 2}, .yaml = kFakeQuant},
+                            [](SessionRank& self) {
+                              const LayerHandle common = self.session.layer(self.layer("a.fc1"));
+                              if (self.world.rank() == 1)
+                                static_cast<void>(self.session.layer(self.layer("b.fc1")));
+                              feed(common, TensorKind::kWeight, Tensor::of<float>({1, 2}, {1, 2}));
+                              ADD_FAILURE() << "altering runs must not go on";
+                            }),
+               Error);
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(printed, HasSubstr("FakeQuant in section fake failed on weight of a.fc1"));
+  EXPECT_THAT(printed, HasSubstr("only on rank 1: b.fc1 "));
+}
+
+TEST(SessionAgreement, RanksStartedWithOtherConfigsFailAlikeWithBothDigests) {
+  std::atomic<int> failures = 0;
+  const FeatureRegistry registry = builtin_features();
+  run_loopback_ranks(2, [&](Communicator& world) {
+    ProcessGroups groups(world, {.tp = 2});
+    SessionOptions options;
+    options.config_text = log_everything(world.rank() + 1);
+    try {
+      DebugSession session(registry, SessionGroups::from(groups), options);
+    } catch (const Error& error) {
+      ++failures;
+      EXPECT_EQ(error.code(), ErrorCode::kConfig);
+      EXPECT_THAT(error.what(), HasSubstr(text_digest(log_everything(1))));
+      EXPECT_THAT(error.what(), HasSubstr(text_digest(log_everything(2))));
+      EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+    }
+  });
+  EXPECT_EQ(failures, 2);
+}
+
+TEST(SessionAgreement, ARankOneStepAheadIsAMismatchAndNotACrash) {
+  std::atomic<int> detached = 0;
+  run_sessions({.ranks = 2,
+                .sizes = {.tp = 2},
+                .yaml = log_everything(1),
+                .adjust = [](SessionOptions& o, int) { o.deadline = std::chrono::milliseconds(500); }},
+               [&](SessionRank& self) {
+                 const LayerHandle handle = self.session.layer(self.layer("a.fc1"));
+                 feed(handle, TensorKind::kWeight, Tensor::of<float>({1}, {1, 1}));
+                 self.session.step();
+                 if (self.world.rank() == 1) self.session.step();
+                 if (self.session.detached()) ++detached;
+               });
+  EXPECT_EQ(detached, 1) << "the rank that waited alone";
+}
+
+TEST(SessionAgreement, SectionsWithoutALayerAreAnErrorInStrictMode) {
+  constexpr const char* kYaml = R"(
+typo:
+  enabled: true
+  layers: {layer_types: [fc9]}
+  transformer_engine:
+    LogTensorStats: {enabled: true, tensors: [weight], stats: [max]}
+)";
+  const auto body = [](SessionRank& self) {
+    static_cast<void>(self.session.layer(self.layer("decoder.fc1")));
+    self.session.step();
+  };
+  run_sessions({.yaml = kYaml}, body);
+  try {
+    run_sessions({.yaml = kYaml, .adjust = [](SessionOptions& o, int) { o.strict = true; }}, body);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("config:2:1: section \"typo\" matched no layer on any rank"));
+    EXPECT_THAT(error.what(), HasSubstr("decoder.fc1"));
+  }
+}
+
+TEST(SessionAgreement, LayerNamesAreUniqueAndSessionsIndependent) {
+  run_sessions({.yaml = log_everything(1)}, [](SessionRank& self) {
+    static_cast<void>(self.session.layer(self.layer("a.fc1")));
+    EXPECT_THROW(static_cast<void>(self.session.layer(self.layer("a.fc1"))), Error);
+    const FeatureRegistry registry = builtin_features();
+    SessionOptions options;
+    options.config_text = log_everything(1);
+    DebugSession second(registry, {}, options);
+    EXPECT_TRUE(second.layer(self.layer("a.fc1")).active());
+    EXPECT_EQ(second.iteration(), 0);
+  });
+}
+
+/// A user's own feature that fails.
+class Failing final : public Feature {
+ public:
+  using Feature::Feature;
+  [[nodiscard]] bool alters_numerics() const override { return false; }
+  [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor&, std::int64_t) const override {
+    return Decision::always();
+  }
+  void inspect_tensor(const InspectContext&) override { throw std::runtime_error("out of luck"); }
+};
+
+TEST(SessionAgreement, AFailingObserverIsNamedAndTheTensorGoesOn) {
+  FeatureRegistry registry = builtin_features();
+  registry.add({.schema = {.name = "Failing", .doc = "Fails.", .takes_tensors = true},
+                .base_namespace = false,
+                .make = [](FeatureConfig config) { return std::make_unique<Failing>(std::move(config)); }});
+  SessionOptions options;
+  options.config_text = R"(
+s:
+  enabled: true
+  layers: {layer_types: [all]}
+  transformer_engine:
+    Failing: {enabled: true, tensors: [weight]}
+)";
+  DebugSession session(registry, {}, options);
+  LayerDescription description;
+  description.name = "a.fc1";
+  const LayerHandle handle = session.layer(description);
+  ASSERT_TRUE(handle.active());
+  ::testing::internal::CaptureStderr();
+  const Tensor weight = Tensor::of<float>({1, 2}, {1, 2});
+  const auto quantized = handle.quantizer(TensorKind::kWeight)->quantize(weight, {true, false}, {});
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(quantized->dequantize(DType::kF32).values<float>()[1], 2);
+  EXPECT_THAT(printed, HasSubstr("Failing in section s failed on weight of a.fc1: out of luck"));
+  EXPECT_TRUE(session.detached());
+  EXPECT_FALSE(handle.active());
+}
+
+}  // namespace
+}  // namespace amaxscope::testing
