@@ -12,7 +12,9 @@ namespace amaxscope {
 namespace {
 
 constexpr std::int64_t kBlock = 2048;  ///< elements that are read a second time while they are in L1
-constexpr std::size_t kLanes = 8;      ///< independent sums, so that additions need not wait for each other
+/// Independent sums, so that additions need not wait for each other. From 16 on GCC keeps the loop over them
+/// and vectorizes it; fewer it unrolls into scalar additions, at a third of the speed.
+constexpr std::size_t kLanes = 16;
 
 constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFFU;
 constexpr std::uint32_t kInfinity = 0x7F800000U;

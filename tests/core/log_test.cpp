@@ -62,9 +62,11 @@ TEST_F(LogTest, ConsoleShowsWarningsWithThePrefix) {
 TEST_F(LogTest, FileLineHasDateLevelAndMessage) {
   Log log;
   log.add_file(folder_ / "run.log");
+  ::testing::internal::CaptureStderr();
   log.info("hello {}", 7);
   log.write(LogLevel::kDebug, "below the file's level");
   log.error("bad");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "amaxscope: error: bad\n");
   EXPECT_THAT(read(folder_ / "run.log"),
               MatchesRegex("[0-9]+-[0-9]+-[0-9]+ [0-9]+:[0-9]+:[0-9]+,[0-9]+ - INFO - hello 7\n"
                            "[0-9]+-[0-9]+-[0-9]+ [0-9]+:[0-9]+:[0-9]+,[0-9]+ - ERROR - bad\n"));

@@ -61,6 +61,28 @@ TEST(CastToFp8, IsTheNearestCodeOfTheProductRoundedToFp32) {
   }
 }
 
+/// The loop is compiled into vector code of its own, with a scalar rest: all patterns, at every offset of a
+/// vector.
+TEST(CastToFp8, EveryBf16AtEveryPosition) {
+  for (const DType format : kFormats) {
+    const MinifloatGrid grid = format == DType::kE4M3 ? MinifloatGrid::e4m3() : MinifloatGrid::e5m2();
+    for (std::int64_t skip = 0; skip < 16; skip += 5) {
+      const std::int64_t count = 0x10000 - skip;
+      Tensor bf16(DType::kBF16, {count});
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+        bf16.values<BF16>()[i].bits = static_cast<std::uint16_t>(i + static_cast<std::size_t>(skip));
+      }
+      const Tensor f32 = converted(bf16, DType::kF32);
+      const Tensor of_bf16 = codes_of(bf16, 1.0F, format);
+      const Tensor of_f32 = codes_of(f32, 1.0F, format);
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+        ASSERT_EQ(of_bf16.values<std::uint8_t>()[i], grid.encode(element(bf16, i))) << element(bf16, i);
+        ASSERT_EQ(of_f32.values<std::uint8_t>()[i], grid.encode(element(bf16, i))) << element(bf16, i);
+      }
+    }
+  }
+}
+
 TEST(CastToFp8, RoundsTheProductBeforeTheCode) {
   // 1.9 * 10 = 18.99999976 exactly, 19 in fp32: a tie that goes to the even 20 (0x5A), where a fused or wider
   // product would give 18 (0x59).
