@@ -1,5 +1,7 @@
 #include "features/per_tensor_scaling.hpp"
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "features/scoped_amax.hpp"
 #include "runtime/quantizers/current_scaling.hpp"
@@ -17,8 +19,10 @@ bool is_served(const LayerDescription& layer) noexcept { return layer.recipe == 
 
 void PerTensorScaling::admit_layer(const LayerDescription& layer, const LayerTerms& terms) const {
   if (!is_served(layer)) {
+    const bool skipped = std::ranges::all_of(
+        config().selected, [](const auto& entry) { return entry.second.get_bool(kSkipUnsupported, false); });
     AMAXSCOPE_CHECK(
-        config().outer.get_bool(kSkipUnsupported, false), ErrorCode::kConfig,
+        skipped, ErrorCode::kConfig,
         "layer {}: {} needs the delayed-scaling recipe, the layer has {}; leave the layer out of the "
         "section or set skip_unsupported: True",
         layer.name, label(), to_string(layer.recipe));
