@@ -28,7 +28,7 @@ void gemm(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& o
 /// scale_inv_a * scale_inv_b and rounds once, after the last sum (scale_and_round).
 void gemm_exact(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out);
 
-/// out = RN(sums * factor), f64 -> f32 or bf16.
+/// out = RN(sums * factor), f64 -> f32, f16 or bf16; the product is rounded to f64 first.
 void scale_and_round(const TensorView& sums, double factor, const MutableTensorView& out);
 
 /// How many threads the GEMM library may use in this process.

@@ -24,7 +24,7 @@ struct QuantizationError {
   QuantizationError& operator+=(const QuantizationError& other) noexcept;
 };
 
-/// x: f32, f16, bf16. codes: e4m3 or e5m2 of the same shape. scale_inv: f32 [1], scale its source. CPU.
+/// x: f32, f16, bf16, rows may be padded. codes: e4m3 or e5m2 of the same shape. scale_inv: f32 [1], scale its source. CPU.
 QuantizationError quantization_error(const TensorView& x, const TensorView& codes, float scale, float scale_inv);
 
 /// The same for codes that were never written: x quantized to `format` (e4m3, e5m2) under `scale`.
