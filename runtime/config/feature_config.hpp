@@ -34,7 +34,8 @@ struct StatRequest {
   std::map<std::string, std::int64_t, std::less<>> parameters;
   SourcePosition position;
 };
-/// Entries of a kStatList key, in order, each name once.
+/// Entries of a kStatList key, in order. Identical ones count once; the same name with other parameters is
+/// another statistic.
 std::vector<StatRequest> stat_requests(const FeatureParams& params, std::string_view key = "stats");
 
 struct FeatureConfig {

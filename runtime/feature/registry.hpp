@@ -21,7 +21,8 @@ struct FeatureEntry {
 
 class FeatureRegistry {
  public:
-  /// Throws Error(kUsage) when the name or an alias exists in the namespace already.
+  /// Throws Error(kUsage) when the name or an alias exists in the namespace already, there is no factory, or a
+  /// statistic has a parameter that is not an integer.
   void add(FeatureEntry entry);
   /// By name or deprecated alias; null when unknown.
   [[nodiscard]] const FeatureEntry* find(std::string_view name, bool base_namespace) const noexcept;

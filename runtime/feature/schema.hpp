@@ -13,7 +13,7 @@
 
 namespace amaxscope {
 
-enum class KeyType { kBool, kInteger, kNumber, kString, kStringList, kStatList };
+enum class KeyType { kBool, kInteger, kNumber, kString, kStringList, kStatList, kIntervalList };
 
 struct KeySchema {
   std::string name;
@@ -21,7 +21,7 @@ struct KeySchema {
   bool required = false;
   std::string default_text;              ///< as it would be written in YAML; empty: no default
   std::string doc;                       ///< one sentence
-  std::vector<std::string> allowed = {}; ///< for strings and string lists; empty: anything
+  std::vector<std::string> allowed = {}; ///< for strings, string lists and integers; empty: anything
   std::optional<std::int64_t> minimum = std::nullopt;  ///< for integers
   bool addition = false;                 ///< not in the reference: "(new)"
 };
