@@ -39,7 +39,7 @@ class CollectiveGuard {
   struct Options {
     std::chrono::milliseconds deadline = std::chrono::minutes(10);
     std::size_t flight_record_length = 64;
-    std::shared_ptr<const Clock> clock;  ///< null: the system's
+    std::shared_ptr<const Clock> clock = nullptr;  ///< null: the system's
   };
 
   /// The group must outlive the guard.

@@ -1,0 +1,109 @@
+#include "collectives/amax_reducer.hpp"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "core/error.hpp"
+#include "tests/collectives/backend.hpp"
+
+namespace amaxscope::testing {
+namespace {
+
+class AmaxReduction : public BackendTest {};
+class AmaxReductionTogether : public BackendTest {};
+
+TEST_P(AmaxReduction, SixtyValuesACollective) {
+  on_ranks([&](Communicator& world) {
+    CollectiveGuard guard(world, {});
+    AmaxReducer reducer(guard);
+    std::uint64_t expected_calls = 0;
+    for (const auto& [values, calls] : {std::pair{1, 1}, {60, 1}, {61, 2}, {200, 4}}) {
+      // Value i is largest on rank i % size, where it is 1000 + i.
+      std::vector<std::uint32_t> amaxes(static_cast<std::size_t>(values));
+      for (int i = 0; i < values; ++i) {
+        amaxes[static_cast<std::size_t>(i)] =
+            static_cast<std::uint32_t>(i % world.size() == world.rank() ? 1000 + i : i);
+      }
+      reducer.reduce(amaxes, {.what = "amax"});
+      std::vector<std::uint32_t> expected(amaxes.size());
+      std::iota(expected.begin(), expected.end(), 1000U);
+      if (world.size() > 1) expected_calls += static_cast<std::uint64_t>(calls);
+      EXPECT_EQ(amaxes, expected) << values;
+      EXPECT_EQ(world.counters().calls(Traffic::kDebug), expected_calls) << values;
+      // Frames are always full: ranks with different calls must not see messages of different length.
+      EXPECT_EQ(world.counters().bytes(Traffic::kDebug), expected_calls * 64 * 4);
+    }
+  });
+}
+
+TEST_P(AmaxReduction, TheTrafficIsTheCallers) {
+  on_ranks([&](Communicator& world) {
+    CollectiveGuard guard(world, {});
+    AmaxReducer reducer(guard);
+    EXPECT_EQ(&reducer.group(), &world);
+    std::vector<std::uint32_t> amaxes(1);
+    reducer.reduce(amaxes, {.traffic = Traffic::kRecipe, .what = "amax"});
+    EXPECT_EQ(world.counters().calls(Traffic::kRecipe), world.size() == 1 ? 0U : 1U);
+    EXPECT_EQ(world.counters().calls(Traffic::kDebug), 0U);
+  });
+}
+
+TEST_P(AmaxReduction, WhatComesFirstComesOnce) {
+  on_ranks([&](Communicator& world) {
+    CollectiveGuard guard(world, {});
+    int asked = 0;
+    AmaxReducer reducer(guard, [&] {
+      EXPECT_EQ(world.counters().calls(Traffic::kDebug), 0U) << "before anything is sent";
+      ++asked;
+    });
+    EXPECT_EQ(asked, 0);
+    std::vector<std::uint32_t> amaxes(1);
+    reducer.reduce(amaxes, {.what = "amax"});
+    reducer.reduce(amaxes, {.what = "amax"});
+    EXPECT_EQ(asked, world.size() == 1 ? 0 : 1);
+  });
+}
+
+TEST_P(AmaxReductionTogether, NothingIsReducedUntilWhatComesFirstSucceeds) {
+  on_ranks([&](Communicator& world) {
+    CollectiveGuard guard(world, {});
+    int asked = 0;
+    AmaxReducer reducer(guard, [&] {
+      if (++asked < 3) throw Error(ErrorCode::kMismatch, "registrations differ");
+    });
+    std::vector<std::uint32_t> amaxes(1);
+    EXPECT_THROW(reducer.reduce(amaxes, {.what = "amax"}), Error);
+    EXPECT_THROW(reducer.reduce(amaxes, {.what = "amax"}), Error);
+    EXPECT_EQ(world.counters().calls(Traffic::kDebug), 0U);
+    reducer.reduce(amaxes, {.what = "amax"});
+    EXPECT_EQ(world.counters().calls(Traffic::kDebug), 1U);
+  });
+}
+
+TEST_P(AmaxReductionTogether, UnequalCountsAreFoundWhateverTheNumberOfFrames) {
+  for (const auto& [one, other] : {std::pair{0, 1}, {60, 61}, {61, 200}}) {
+    on_ranks([&, one = one, other = other](Communicator& world) {
+      CollectiveGuard guard(world, {});
+      AmaxReducer reducer(guard);
+      std::vector<std::uint32_t> amaxes(static_cast<std::size_t>(world.rank() == 0 ? one : other));
+      try {
+        reducer.reduce(amaxes, {.what = "amax"});
+        ADD_FAILURE() << one << " and " << other << " agreed";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kMismatch);
+        EXPECT_THAT(error.what(),
+                    ::testing::HasSubstr(fmt::format("rank 0: call 0: max amax {} x u32", one)));
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, AmaxReduction, ::testing::ValuesIn(backends()), backend_name);
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AmaxReductionTogether);
+INSTANTIATE_TEST_SUITE_P(Backends, AmaxReductionTogether, ::testing::ValuesIn(backends_with(has_others)),
+                         backend_name);
+
+}  // namespace
+}  // namespace amaxscope::testing
