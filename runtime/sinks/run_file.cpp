@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <iterator>
@@ -98,7 +99,14 @@ void replace(const std::filesystem::path& path, const Json& content) {
 void write_run_file(const std::filesystem::path& log_dir, const RunDescription& run) {
   const std::filesystem::path path = path_in(log_dir);
   Json content = read(path);
-  content["runs"].push_back(to_json(run));
+  Json& runs = content["runs"];
+  const auto known = std::ranges::find_if(
+      runs, [&](const Json& other) { return other.value("run_id", std::string()) == run.run_id; });
+  if (known == runs.end()) {
+    runs.push_back(to_json(run));
+  } else {
+    *known = to_json(run);
+  }
   replace(path, content);
 }
 

@@ -57,6 +57,18 @@ TEST_F(RunFile, HoldsEverything) {
             {"other_paths", {"output_layer: tied"}}}));
 }
 
+TEST_F(RunFile, ARunWrittenAgainReplacesItself) {
+  write_run_file(log_dir, description("one"));
+  write_run_file(log_dir, description("two"));
+  RunDescription more = description("one");
+  more.section_layers["b"] = {"fc3"};
+  write_run_file(log_dir, more);
+  const json all = content();
+  ASSERT_EQ(all["runs"].size(), 2U);
+  EXPECT_EQ(all["runs"][0]["section_layers"]["b"], json::array({"fc3"}));
+  EXPECT_EQ(all["runs"][1]["run_id"], "two");
+}
+
 TEST_F(RunFile, EmptyPartsKeepTheirTypes) {
   write_run_file(log_dir, RunDescription());
   const json run = content()["runs"][0];
