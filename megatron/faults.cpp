@@ -86,6 +86,24 @@ void assign(Fault& fault, std::string_view text, const KindRow& row, std::string
   }
 }
 
+bool strikes(const Fault& fault, FaultKind kind, std::string_view layer, TensorKind tensor) noexcept {
+  return fault.kind == kind && fault.tensor == tensor && fault.layer == layer;
+}
+
+void write_nan(const MutableTensorView& values, std::size_t index) {
+  switch (values.dtype()) {
+    case DType::kF64:
+      values.values<double>()[index] = std::numeric_limits<double>::quiet_NaN();
+      return;
+    case DType::kF32:
+      values.values<float>()[index] = std::numeric_limits<float>::quiet_NaN();
+      return;
+    default:
+      values.values<BF16>()[index] = to_bf16(std::numeric_limits<float>::quiet_NaN());
+      return;
+  }
+}
+
 }  // namespace
 
 std::string_view to_string(FaultKind kind) noexcept { return row_of(kind).name; }
@@ -129,19 +147,14 @@ FaultTable::FaultTable(std::vector<Fault> faults, int world_rank)
 
 const Fault* FaultTable::due(FaultKind kind, std::string_view layer, TensorKind tensor) const noexcept {
   for (const Fault& fault : faults_) {
-    if (fault.kind == kind && fault.tensor == tensor && fault.layer == layer &&
-        fault.rank.value_or(world_rank_) == world_rank_ &&
-        fault.iteration.value_or(iteration_) == iteration_) {
-      return &fault;
-    }
+    if (strikes(fault, kind, layer, tensor) && is_here(fault) && is_now(fault)) return &fault;
   }
   return nullptr;
 }
 
 bool FaultTable::planted(FaultKind kind, std::string_view layer, TensorKind tensor) const noexcept {
-  return std::any_of(faults_.begin(), faults_.end(), [&](const Fault& fault) {
-    return fault.kind == kind && fault.layer == layer && fault.tensor == tensor;
-  });
+  return std::any_of(faults_.begin(), faults_.end(),
+                     [&](const Fault& fault) { return strikes(fault, kind, layer, tensor); });
 }
 
 bool FaultTable::planted(FaultKind kind) const noexcept {
@@ -163,22 +176,12 @@ void FaultTable::require_layers(std::span<const std::string> names) const {
 
 void plant_nan(const FaultTable& faults, std::string_view layer, TensorKind tensor,
                const MutableTensorView& values) {
-  const Fault* const fault = faults.due(FaultKind::kNan, layer, tensor);
-  if (fault == nullptr) return;
-  AMAXSCOPE_CHECK(fault->index < values.numel(), ErrorCode::kUsage,
-                  "fault nan: index {} is outside {} of {}, which has {} elements on this rank", fault->index,
-                  to_string(tensor), layer, values.numel());
-  const auto index = static_cast<std::size_t>(fault->index);
-  switch (values.dtype()) {
-    case DType::kF64:
-      values.values<double>()[index] = std::numeric_limits<double>::quiet_NaN();
-      return;
-    case DType::kF32:
-      values.values<float>()[index] = std::numeric_limits<float>::quiet_NaN();
-      return;
-    default:
-      values.values<BF16>()[index] = to_bf16(std::numeric_limits<float>::quiet_NaN());
-      return;
+  for (const Fault& fault : faults.faults()) {
+    if (!strikes(fault, FaultKind::kNan, layer, tensor) || !faults.is_now(fault)) continue;
+    AMAXSCOPE_CHECK(fault.index < values.numel(), ErrorCode::kUsage,
+                    "fault nan: index {} is outside {} of {}, which has {} elements on a rank", fault.index,
+                    to_string(tensor), layer, values.numel());
+    if (faults.is_here(fault)) write_nan(values, static_cast<std::size_t>(fault.index));
   }
 }
 

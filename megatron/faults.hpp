@@ -51,6 +51,13 @@ class FaultTable {
   [[nodiscard]] bool planted(FaultKind kind, std::string_view layer, TensorKind tensor) const noexcept;
   [[nodiscard]] bool planted(FaultKind kind) const noexcept;
   [[nodiscard]] bool planted(std::string_view layer) const noexcept;
+  [[nodiscard]] std::span<const Fault> faults() const noexcept { return faults_; }
+  [[nodiscard]] bool is_here(const Fault& fault) const noexcept {
+    return fault.rank.value_or(world_rank_) == world_rank_;
+  }
+  [[nodiscard]] bool is_now(const Fault& fault) const noexcept {
+    return fault.iteration.value_or(iteration_) == iteration_;
+  }
   /// Throws Error(kUsage) for a fault at a layer that is not among these, naming them.
   void require_layers(std::span<const std::string> names) const;
 
@@ -60,8 +67,9 @@ class FaultTable {
   std::int64_t iteration_ = 0;
 };
 
-/// values[index] = NaN when such a fault is due. f64, f32 or bf16. Throws Error(kUsage) when the index is
-/// outside.
+/// values[index] = NaN for each such fault that is due. f64, f32 or bf16. Throws Error(kUsage) when an index
+/// is outside, on every rank that holds a part of this size and not only on the one to be struck: no rank may
+/// go on alone.
 void plant_nan(const FaultTable& faults, std::string_view layer, TensorKind tensor,
                const MutableTensorView& values);
 

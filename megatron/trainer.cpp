@@ -19,13 +19,21 @@ Trainer::Trainer(const TrainerOptions& options, const TrainerGroups& groups, Deb
     : options_(options), groups_(groups), session_(session), iteration_(options.first_iteration) {
   AMAXSCOPE_CHECK(options.micro_batches > 0, ErrorCode::kUsage, "micro_batches is {}, at least 1 is needed",
                   options.micro_batches);
-  if (!options.faults.empty()) {
-    faults_ =
-        std::make_unique<FaultTable>(options.faults, groups.world == nullptr ? 0 : groups.world->rank());
-  }
+  if (!options.faults.empty()) make_fault_table();
   if (options.recipe == RecipeKind::kDelayed) make_delayed_state();
   model_ = std::make_unique<Gpt>(layer_context(), options.model);
   adam_ = std::make_unique<Adam>(model_->parameters(), options.adam);
+}
+
+void Trainer::make_fault_table() {
+  const int ranks = groups_.world == nullptr ? 1 : groups_.world->size();
+  for (const Fault& fault : options_.faults) {
+    AMAXSCOPE_CHECK(fault.rank.value_or(0) < ranks, ErrorCode::kUsage,
+                    "fault {} at {}: rank {} is not one of the {} ranks of this job, which count from 0",
+                    to_string(fault.kind), fault.layer, *fault.rank, ranks);
+  }
+  faults_ =
+      std::make_unique<FaultTable>(options_.faults, groups_.world == nullptr ? 0 : groups_.world->rank());
 }
 
 void Trainer::make_delayed_state() {

@@ -77,6 +77,7 @@ class Trainer {
   [[nodiscard]] std::uint64_t digest() const;
 
  private:
+  void make_fault_table();
   void make_delayed_state();
   [[nodiscard]] LayerContext layer_context();
   double run_micro_batches(const BatchSource& batches);

@@ -106,8 +106,7 @@ std::shared_ptr<QuantizedTensor> Linear::quantize_operand(TensorKind tensor, con
 }
 
 TensorView Linear::with_planted_nan(const TensorView& dy, Tensor& copy) const {
-  if (faults_ == nullptr || faults_->due(FaultKind::kNan, name(), TensorKind::kGradient) == nullptr)
-    return dy;
+  if (faults_ == nullptr || !faults_->planted(FaultKind::kNan, name(), TensorKind::kGradient)) return dy;
   copy = Tensor(dy.dtype(), dy.shape());
   convert(dy, copy);
   plant_nan(*faults_, name(), TensorKind::kGradient, copy);
