@@ -1,0 +1,35 @@
+// The commands of `amaxscope`: each adds its options to the command line and can then be run.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace amaxscope::launch {
+
+class Job;
+
+/// Exit statuses of every command.
+enum ExitStatus : int {
+  kDone = 0,
+  kAnswerIsNo = 1,  ///< differences found, something is wrong, the run failed
+  kBadInput = 2,    ///< wrong use or bad input
+};
+
+struct Command {
+  CLI::App* app = nullptr;
+  /// What the command does, on one process. Throws Error. Empty for a command that needs a job.
+  std::function<ExitStatus()> run_alone = {};
+  /// What the command does on each rank of a job. Agrees on failures through the job.
+  std::function<ExitStatus(Job&)> run_in_job = {};
+};
+
+Command add_train(CLI::App& app);
+Command add_check(CLI::App& app);
+Command add_explain(CLI::App& app);
+Command add_doctor(CLI::App& app);
+/// The commands that this version only knows by name.
+std::vector<Command> add_unbuilt(CLI::App& app);
+
+}  // namespace amaxscope::launch

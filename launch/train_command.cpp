@@ -1,0 +1,175 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/error.hpp"
+#include "features/builtin.hpp"
+#include "kernels/gemm.hpp"
+#include "launch/commands.hpp"
+#include "launch/job.hpp"
+#include "launch/log_directory.hpp"
+#include "launch/machine.hpp"
+#include "launch/progress.hpp"
+#include "launch/train_options.hpp"
+#include "launch/train_summary.hpp"
+#include "megatron/trainer.hpp"
+
+namespace amaxscope::launch {
+
+namespace {
+
+/// The ranks of a machine share its cores, unless the user says otherwise.
+int thread_budget(const Environment& environment, const Job::Machine& machine) {
+  return environment.threads.value_or(std::max(1, usable_cores() / machine.ranks));
+}
+
+void agree_on_options(Job& job, const TrainOptions& options) {
+  for (const auto& [name, value] : described(options)) job.agree_on("--" + name, value);
+  // Which file it is may differ; the session compares what is in it.
+  job.agree_on("the use of --config", options.config.empty() ? "no" : "yes");
+}
+
+megatron::TrainerOptions trainer_options(const TrainOptions& options) {
+  megatron::TrainerOptions result;
+  result.model.layers = options.layers;
+  result.model.hidden = options.hidden;
+  result.model.heads = options.heads;
+  result.model.sequence = options.sequence;
+  result.model.norm.kind =
+      options.norm == "rms" ? megatron::NormKind::kRmsNorm : megatron::NormKind::kLayerNorm;
+  result.recipe = parse_recipe(options.recipe).value();
+  result.dtype = options.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  result.sequence_parallel = options.sequence_parallel;
+  result.arithmetic =
+      options.gemm == "exact" ? megatron::GemmArithmetic::kExact : megatron::GemmArithmetic::kBlas;
+  result.micro_batches = static_cast<int>(options.micro_batches);
+  result.seed = options.seed;
+  result.learning_rate.peak = options.learning_rate;
+  result.learning_rate.warmup_steps = std::min<std::int64_t>(20, options.steps / 10);
+  result.learning_rate.total_steps = options.steps;
+  result.learning_rate.minimum = options.learning_rate / 10;
+  result.learning_rate.decay = megatron::Decay::kCosine;
+  result.clip_norm = 1.0;
+  for (const std::string& fault : options.inject) result.faults.push_back(megatron::parse_fault(fault));
+  return result;
+}
+
+SessionOptions session_options(const TrainOptions& options, const std::string& log_dir,
+                               const Environment& environment) {
+  SessionOptions result;
+  if (!options.config.empty()) {
+    result.config_path = options.config;
+    result.log_dir = log_dir;
+  }
+  // A training that nobody can trust any more is not worth its cluster: the library's own default would go
+  // on.
+  result.failure_policy = FailurePolicy::kAbort;
+  result.run_options = described(options);
+  result.environment = environment;
+  return result;
+}
+
+megatron::TextData read_text(const TrainOptions& options) {
+  std::vector<std::filesystem::path> files(options.data.begin(), options.data.end());
+  if (files.empty()) files = megatron::TextData::default_files();
+  return megatron::TextData::from_files(files);
+}
+
+/// Everything of one training, built stage by stage so that no rank goes on after another has refused.
+class Training {
+ public:
+  Training(Job& job, const TrainOptions& options) : job_(job), options_(options) {}
+
+  ExitStatus run() {
+    prepare();
+    build();
+    train();
+    summarize();
+    return kDone;
+  }
+
+ private:
+  void prepare() {
+    job_.agree([&] { environment_ = Environment::from_process(); });
+    job_.agree([&] { validate(options_, job_.world().size()); });
+    agree_on_options(job_, options_);
+    job_.agree([&] { trainer_options_ = trainer_options(options_); });
+    job_.agree([&] { data_.emplace(read_text(options_)); });
+    job_.agree_on("the training text's size", fmt::format("{} bytes", data_->size()));
+    log_dir_ = job_.leaders_text(options_.log_dir.empty() ? default_log_directory() : options_.log_dir);
+    job_.agree([&] {
+      if (!options_.config.empty() && job_.is_leader()) require_fresh_log_directory(log_dir_);
+    });
+    const Job::Machine machine = job_.machine();
+    set_gemm_threads(thread_budget(environment_, machine));
+  }
+
+  void build() {
+    job_.agree([&] { groups_.emplace(job_.world(), ParallelSizes{.tp = options_.tp}); });
+    job_.agree([&] {
+      session_.emplace(registry_, SessionGroups::from(*groups_),
+                       session_options(options_, log_dir_, environment_));
+    });
+    job_.agree([&] {
+      const megatron::TrainerGroups groups{&job_.world(), &groups_->tp(), &groups_->dp(),
+                                           &groups_->tp_dp_cp()};
+      trainer_.emplace(trainer_options_, groups, &*session_);
+    });
+  }
+
+  void train() {
+    const int dp_rank = groups_->grid().coordinate(job_.world().rank(), "dp");
+    const auto batches = megatron::text_batches(*data_, trainer_options_, options_.batch, dp_rank);
+    Progress progress(options_.json ? stderr : stdout, options_.steps);
+    const auto start = std::chrono::steady_clock::now();
+    job_.agree([&] {
+      trainer_->run(options_.steps, batches, [&](const megatron::StepReport& report) {
+        summary_.losses.push_back(report.loss);
+        if (job_.is_leader()) progress.step_done(report.iteration, report.loss, report.gradient_norm);
+      });
+      session_->close();
+    });
+    summary_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  void summarize() {
+    const TrafficCounters& counters = job_.world().counters();
+    summary_.collectives = {counters.calls(Traffic::kTrainer), counters.calls(Traffic::kRecipe),
+                            counters.calls(Traffic::kDebug)};
+    summary_.weights_digest = job_.joint_digest(fmt::format("{:016x}", trainer_->digest()));
+    summary_.world = job_.world().size();
+    summary_.tp = options_.tp;
+    summary_.recipe = options_.recipe;
+    if (std::filesystem::exists(std::filesystem::path(log_dir_) / "run.json")) summary_.log_dir = log_dir_;
+    if (!job_.is_leader()) return;
+    const std::string text = options_.json ? as_json(summary_) : as_text(summary_);
+    std::fputs(text.c_str(), stdout);
+    AMAXSCOPE_CHECK(std::fflush(stdout) == 0, ErrorCode::kIo, "standard output cannot be written");
+  }
+
+  Job& job_;
+  const TrainOptions& options_;
+  Environment environment_;
+  megatron::TrainerOptions trainer_options_;
+  std::optional<megatron::TextData> data_;
+  std::string log_dir_;
+  // In the order in which each needs the one before.
+  FeatureRegistry registry_ = builtin_features();
+  std::optional<ProcessGroups> groups_;
+  std::optional<DebugSession> session_;
+  std::optional<megatron::Trainer> trainer_;
+  TrainSummary summary_;
+};
+
+}  // namespace
+
+Command add_train(CLI::App& app) {
+  CLI::App* subcommand = app.add_subcommand(
+      "train", "under mpirun: trains a small byte-level GPT, tensor parallel, with a debug config");
+  auto options = std::make_shared<TrainOptions>();
+  add_train_options(*subcommand, *options);
+  return {.app = subcommand, .run_in_job = [options](Job& job) { return Training(job, *options).run(); }};
+}
+
+}  // namespace amaxscope::launch

@@ -1,0 +1,141 @@
+#include "launch/train_options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "runtime/config/diagnostics.hpp"
+
+namespace amaxscope::launch {
+
+namespace {
+
+/// The last mention of an option counts, so that scripts can append to defaults.
+template <class T>
+void add(CLI::App& app, const std::string& name, T& value, const std::string& type, const std::string& doc) {
+  app.add_option(name, value, doc)->type_name(type)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void require_one_of(const char* option, const std::string& value, const std::vector<std::string>& built,
+                    const std::vector<std::string>& unbuilt = {}) {
+  AMAXSCOPE_CHECK(std::ranges::find(unbuilt, value) == unbuilt.end(), ErrorCode::kUsage,
+                  "{} {} is not built yet; built: {}", option, value, fmt::join(built, ", "));
+  if (std::ranges::find(built, value) != built.end()) return;
+  std::vector<std::string> allowed = built;
+  allowed.insert(allowed.end(), unbuilt.begin(), unbuilt.end());
+  throw Error(ErrorCode::kUsage, fmt::format("{} {}: unknown{}", option, value, suggestion(value, allowed)));
+}
+
+void require_unset(const char* option, bool set) {
+  AMAXSCOPE_CHECK(!set, ErrorCode::kUsage, "{} is not built yet", option);
+}
+
+void require_at_least(const char* option, std::int64_t value, std::int64_t least) {
+  AMAXSCOPE_CHECK(value >= least, ErrorCode::kUsage, "{} {}: must be at least {}", option, value, least);
+}
+
+void require_divisible(const char* what, std::int64_t value, const char* by, std::int64_t divisor) {
+  AMAXSCOPE_CHECK(value % divisor == 0, ErrorCode::kUsage, "{} {} is not divisible by {} {}", what, value, by,
+                  divisor);
+}
+
+}  // namespace
+
+void add_train_options(CLI::App& app, TrainOptions& options) {
+  app.add_option("--data", options.data,
+                 "text file, read as bytes; may be repeated (default: the system's licence texts)")
+      ->type_name("FILE")
+      ->expected(1)
+      ->take_all();
+  add(app, "--config", options.config, "YAML", "debug config (default: none)");
+  add(app, "--recipe", options.recipe, "R",
+      "none, delayed (default), current; not built yet: mxfp8, block, nvfp4");
+  add(app, "--tp", options.tp, "N",
+      "tensor-parallel ranks (default 1); the rest of the job is data parallel");
+  add(app, "--pp", options.pp, "N", "pipeline stages; more than 1 is not built yet");
+  app.add_flag("--sequence-parallel", options.sequence_parallel, "split tokens over tp outside of the GEMMs");
+  add(app, "--steps", options.steps, "N", "optimizer steps (default 100)");
+  add(app, "--layers", options.layers, "N", "transformer layers (default 2)");
+  add(app, "--hidden", options.hidden, "N", "hidden size (default 128)");
+  add(app, "--heads", options.heads, "N", "attention heads (default 4)");
+  add(app, "--seq", options.sequence, "N", "bytes of a sequence (default 128)");
+  add(app, "--batch", options.batch, "N",
+      "sequences of a micro-batch on each data-parallel rank (default 8)");
+  add(app, "--micro-batches", options.micro_batches, "N", "micro-batches of a step (default 1)");
+  add(app, "--learning-rate", options.learning_rate, "X", "of Adam (default 0.003)");
+  add(app, "--gemm", options.gemm, "G",
+      "blas (default) or exact: sums that do not depend on the tensor split");
+  add(app, "--norm", options.norm, "N", "layer (default) or rms");
+  add(app, "--mlp", options.mlp, "M", "gelu (default); not built yet: swiglu");
+  app.add_flag("--rope", options.rope, "rotary positions; not built yet");
+  app.add_flag("--qk-norm", options.qk_norm, "normalised queries and keys; not built yet");
+  add(app, "--preset", options.preset, "NAME", "a ready-made debug config; not built yet");
+  app.add_option("--inject", options.inject, "plant a fault; may be repeated")
+      ->type_name("FAULT@key=value,..")
+      ->expected(1)
+      ->take_all();
+  add(app, "--seed", options.seed, "N", "of weights and batches (default 1)");
+  add(app, "--dtype", options.dtype, "T", "compute dtype: f32 (default) or bf16");
+  add(app, "--device", options.device, "D", "auto (default) or cpu; not built yet: cuda");
+  add(app, "--log-dir", options.log_dir, "DIR", "where logs go (default: amaxscope_logs/<date>-<time>)");
+  app.add_flag("--json", options.json,
+               "one JSON object on rank 0's standard output at the end, nothing else there");
+}
+
+void validate(const TrainOptions& options, int world_size) {
+  require_one_of("--recipe", options.recipe, {"none", "delayed", "current"}, {"mxfp8", "block", "nvfp4"});
+  require_one_of("--gemm", options.gemm, {"blas", "exact"});
+  require_one_of("--norm", options.norm, {"layer", "rms"});
+  require_one_of("--mlp", options.mlp, {"gelu"}, {"swiglu"});
+  require_one_of("--dtype", options.dtype, {"f32", "bf16"});
+  require_one_of("--device", options.device, {"auto", "cpu"}, {"cuda"});
+  require_unset("--rope", options.rope);
+  require_unset("--qk-norm", options.qk_norm);
+  require_unset("--preset", !options.preset.empty());
+
+  require_at_least("--tp", options.tp, 1);
+  require_at_least("--pp", options.pp, 1);
+  AMAXSCOPE_CHECK(options.pp == 1, ErrorCode::kUsage, "--pp {} is not built yet; built: 1", options.pp);
+  require_at_least("--steps", options.steps, 1);
+  require_at_least("--layers", options.layers, 1);
+  require_at_least("--hidden", options.hidden, 1);
+  require_at_least("--heads", options.heads, 1);
+  require_at_least("--seq", options.sequence, 1);
+  require_at_least("--batch", options.batch, 1);
+  require_at_least("--micro-batches", options.micro_batches, 1);
+  AMAXSCOPE_CHECK(std::isfinite(options.learning_rate) && options.learning_rate > 0.0, ErrorCode::kUsage,
+                  "--learning-rate {}: must be a positive number", options.learning_rate);
+
+  require_divisible("the job's number of ranks", world_size, "--tp", options.tp);
+  require_divisible("--heads", options.heads, "--tp", options.tp);
+  require_divisible("--hidden", options.hidden, "--heads", options.heads);
+  if (options.sequence_parallel) require_divisible("--seq", options.sequence, "--tp", options.tp);
+}
+
+std::map<std::string, std::string> described(const TrainOptions& options) {
+  return {{"data", fmt::format("{}", fmt::join(options.data, " "))},
+          {"recipe", options.recipe},
+          {"tp", fmt::format("{}", options.tp)},
+          {"pp", fmt::format("{}", options.pp)},
+          {"sequence-parallel", options.sequence_parallel ? "true" : "false"},
+          {"steps", fmt::format("{}", options.steps)},
+          {"layers", fmt::format("{}", options.layers)},
+          {"hidden", fmt::format("{}", options.hidden)},
+          {"heads", fmt::format("{}", options.heads)},
+          {"seq", fmt::format("{}", options.sequence)},
+          {"batch", fmt::format("{}", options.batch)},
+          {"micro-batches", fmt::format("{}", options.micro_batches)},
+          {"learning-rate", fmt::format("{}", options.learning_rate)},
+          {"gemm", options.gemm},
+          {"norm", options.norm},
+          {"mlp", options.mlp},
+          {"inject", fmt::format("{}", fmt::join(options.inject, " "))},
+          {"seed", fmt::format("{}", options.seed)},
+          {"dtype", options.dtype},
+          {"device", options.device}};
+}
+
+}  // namespace amaxscope::launch

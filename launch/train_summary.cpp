@@ -1,0 +1,59 @@
+#include "launch/train_summary.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace amaxscope::launch {
+
+namespace {
+
+nlohmann::ordered_json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+}  // namespace
+
+std::string as_text(const TrainSummary& summary) {
+  std::string text = fmt::format(
+      "loss {:.4f} -> {:.4f} nats per byte, {} steps in {:.1f} s on {} ranks (tp {}), recipe {}\n",
+      summary.losses.front(), summary.losses.back(), summary.losses.size(), summary.seconds, summary.world,
+      summary.tp, summary.recipe);
+  text += fmt::format("collectives of rank 0: {} trainer, {} recipe, {} debug\n", summary.collectives.trainer,
+                      summary.collectives.recipe, summary.collectives.debug);
+  text += fmt::format("weights {}\n", summary.weights_digest);
+  if (summary.log_dir.empty()) {
+    return text + "nothing was logged: no debug config, or none of its sections is enabled\n";
+  }
+  text += fmt::format("logs in {}\n", summary.log_dir);
+  text += "  nvdlfw_inspect_statistics_logs/nvdlfw_inspect_globalrank-0.log  statistics, one a line\n";
+  text += "  nvdlfw_inspect_logs/nvdlfw_inspect_globalrank-0.log             messages\n";
+  text +=
+      "  metrics/rank_0.jsonl                                            the same numbers as JSON lines\n";
+  text += "  run.json                                                        what ran, and how\n";
+  return text;
+}
+
+std::string as_json(const TrainSummary& summary) {
+  nlohmann::ordered_json losses = nlohmann::ordered_json::array();
+  for (const double loss : summary.losses) losses.push_back(number(loss));
+  nlohmann::ordered_json json = {{"losses", losses},
+                                 {"world", summary.world},
+                                 {"tp", summary.tp},
+                                 {"recipe", summary.recipe},
+                                 {"steps", summary.losses.size()},
+                                 {"seconds", summary.seconds},
+                                 {"collectives",
+                                  {{"trainer", summary.collectives.trainer},
+                                   {"recipe", summary.collectives.recipe},
+                                   {"debug", summary.collectives.debug}}},
+                                 {"weights_digest", summary.weights_digest},
+                                 {"log_dir", nullptr}};
+  if (!summary.log_dir.empty()) json["log_dir"] = summary.log_dir;
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace amaxscope::launch

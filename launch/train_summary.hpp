@@ -1,0 +1,33 @@
+// What a training has to say at its end. A value type and its two forms.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace amaxscope::launch {
+
+struct TrainSummary {
+  struct Collectives {  ///< calls of rank 0, by kind of traffic
+    std::uint64_t trainer = 0;
+    std::uint64_t recipe = 0;
+    std::uint64_t debug = 0;
+  };
+  std::vector<double> losses;  ///< nats per byte, one a step
+  double seconds = 0.0;
+  int world = 1;
+  int tp = 1;
+  std::string recipe;
+  Collectives collectives;
+  std::string weights_digest;  ///< over the final weights of all ranks
+  std::string log_dir;         ///< empty: nothing was logged
+};
+
+/// A few lines for a person: first and last loss, traffic, where the logs are.
+std::string as_text(const TrainSummary& summary);
+
+/// One JSON object in one line. A loss that is not finite is "NaN", "Infinity" or "-Infinity"; log_dir is
+/// null without logs.
+std::string as_json(const TrainSummary& summary);
+
+}  // namespace amaxscope::launch

@@ -1,0 +1,40 @@
+#include "core/error.hpp"
+#include "launch/commands.hpp"
+
+namespace amaxscope::launch {
+
+namespace {
+
+struct Unbuilt {
+  const char* name;
+  const char* does;
+};
+
+constexpr Unbuilt kUnbuilt[] = {
+    {"analyze", "statistics and quantization error of the tensors in files, under each recipe"},
+    {"quantize", "the quantized bytes and scales of a tensor, as a file"},
+    {"replay", "feeds dumped tensors through the runtime under another config or recipe"},
+    {"report", "the verdict on a run and its page"},
+    {"sense", "one-step sensitivity to precision, by GEMM class and layer"},
+    {"blame", "bisects which GEMM or layer does the damage, over several runs"},
+    {"watch", "a table of a running job"},
+    {"presets", "ready-made debug configs, as YAML"},
+    {"diff", "where two runs part"},
+};
+
+}  // namespace
+
+std::vector<Command> add_unbuilt(CLI::App& app) {
+  std::vector<Command> commands;
+  for (const Unbuilt& unbuilt : kUnbuilt) {
+    CLI::App* subcommand = app.add_subcommand(unbuilt.name, std::string("(not built yet) ") + unbuilt.does);
+    subcommand->allow_extras();
+    const std::string name = unbuilt.name;
+    commands.push_back({.app = subcommand, .run_alone = [name]() -> ExitStatus {
+                          throw Error(ErrorCode::kUsage, "`" + name + "` is not built yet in this version");
+                        }});
+  }
+  return commands;
+}
+
+}  // namespace amaxscope::launch

@@ -1,0 +1,71 @@
+// The scripts, with stand-ins for the programs that would change this machine.
+#include "tests/launch/cli_fixture.hpp"
+
+namespace amaxscope::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Scripts : public CliTest {
+ protected:
+  /// A program of this name that is found first.
+  void stand_in(const std::string& name, const std::string& script) const {
+    std::filesystem::create_directories(folder_ / "bin");
+    write("bin/" + name, "#!/bin/sh\n" + script);
+    std::filesystem::permissions(folder_ / "bin" / name, std::filesystem::perms::owner_all);
+  }
+  ProgramResult install_deps(const std::vector<std::string>& arguments = {}) const {
+    std::vector<std::string> command = {AMAXSCOPE_SOURCE_DIR "/launch/install_deps"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_program(command,
+                       {.environment = {{"PATH", (folder_ / "bin").string() + ":" + std::getenv("PATH")}},
+                        .directory = folder_.string()});
+  }
+};
+
+TEST_F(Scripts, InstallDepsDoesNothingWhenAllIsThere) {
+  stand_in("dpkg-query", "echo installed");
+  stand_in("apt-get", "touch called; exit 1");
+  const ProgramResult result = install_deps();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("packages are installed"));
+  EXPECT_FALSE(exists("called"));
+}
+
+TEST_F(Scripts, InstallDepsInstallsWhatIsMissingOnly) {
+  stand_in("dpkg-query",
+           "case \"$*\" in *libfmt-dev*|*ninja-build*) echo not-installed;; *) echo installed;; esac");
+  stand_in("apt-get", "echo \"$*\" >> calls");
+  stand_in("sudo", "while [ \"${1#-}\" != \"$1\" ]; do shift; done; exec \"$@\"");
+  const ProgramResult result = install_deps();
+  EXPECT_EQ(result.status, 0) << result.err;
+  const std::vector<std::string> calls = lines_of(read("calls"));
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_THAT(calls[0], HasSubstr("update"));
+  EXPECT_THAT(calls[1], AllOf(HasSubstr("install --yes"), HasSubstr("ninja-build libfmt-dev"),
+                              Not(HasSubstr("cmake"))));
+}
+
+TEST_F(Scripts, InstallDepsSaysWhatFailed) {
+  stand_in("dpkg-query", "exit 1");
+  stand_in("apt-get", "exit 100");
+  stand_in("sudo", "while [ \"${1#-}\" != \"$1\" ]; do shift; done; exec \"$@\"");
+  const ProgramResult result = install_deps();
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("apt-get update failed"));
+  EXPECT_THAT(install_deps({"--dry-run"}).out, HasSubstr("missing: g++ cmake"));
+}
+
+TEST_F(Scripts, EachExplainsItself) {
+  for (const char* script : {"install_deps", "quickstart", "test", "mpirun_local"}) {
+    const ProgramResult result =
+        run_program({std::string(AMAXSCOPE_SOURCE_DIR "/launch/") + script, "--help"});
+    EXPECT_EQ(result.status, 0) << script << result.err;
+    EXPECT_THAT(result.out, HasSubstr(std::string("usage: launch/") + script));
+  }
+}
+
+}  // namespace
+}  // namespace amaxscope::test

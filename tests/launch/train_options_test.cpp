@@ -1,0 +1,115 @@
+#include "launch/train_options.hpp"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+
+#include "core/error.hpp"
+
+namespace amaxscope::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+TrainOptions parsed(std::vector<std::string> arguments) {
+  CLI::App app;
+  TrainOptions options;
+  add_train_options(app, options);
+  std::ranges::reverse(arguments);  // CLI11 takes them from the back
+  app.parse(arguments);
+  return options;
+}
+
+/// The message of the refusal; empty when accepted.
+std::string refusal(const std::function<void(TrainOptions&)>& change, int world_size = 1) {
+  TrainOptions options;
+  change(options);
+  try {
+    validate(options, world_size);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    return error.what();
+  }
+  return {};
+}
+
+TEST(TrainOptions, DefaultsAreValid) {
+  EXPECT_EQ(refusal([](TrainOptions&) {}), "");
+  EXPECT_EQ(refusal([](TrainOptions&) {}, 8), "");
+}
+
+TEST(TrainOptions, TheLastMentionCounts) { EXPECT_EQ(parsed({"--steps", "10", "--steps=20"}).steps, 20); }
+
+TEST(TrainOptions, DataAndInjectAreCollected) {
+  const TrainOptions options =
+      parsed({"--data", "a", "--inject", "nan@layer=x", "--data", "b", "--inject", "nan@layer=y"});
+  EXPECT_EQ(options.data, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(options.inject, (std::vector<std::string>{"nan@layer=x", "nan@layer=y"}));
+}
+
+TEST(TrainOptions, WorldMustBeDivisibleByTp) {
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.tp = 2; }, 3),
+            "the job's number of ranks 3 is not divisible by --tp 2");
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.tp = 2; }, 1),
+            "the job's number of ranks 1 is not divisible by --tp 2");
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.tp = 2; }, 4), "");
+}
+
+TEST(TrainOptions, HeadsMustBeDivisibleByTp) {
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.tp = 4, o.heads = 2, o.hidden = 64; }, 4),
+            "--heads 2 is not divisible by --tp 4");
+}
+
+TEST(TrainOptions, HiddenMustBeDivisibleByHeads) {
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.hidden = 130; }), "--hidden 130 is not divisible by --heads 4");
+}
+
+TEST(TrainOptions, SequenceMustBeDivisibleByTpUnderSequenceParallelismOnly) {
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.tp = 2, o.sequence = 33; }, 2), "");
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.tp = 2, o.sequence = 33, o.sequence_parallel = true; }, 2),
+            "--seq 33 is not divisible by --tp 2");
+}
+
+TEST(TrainOptions, CountsMustBePositive) {
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.steps = 0; }), "--steps 0: must be at least 1");
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.tp = 0; }), "--tp 0: must be at least 1");
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.heads = -4; }), "--heads -4: must be at least 1");
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.micro_batches = 0; }), "--micro-batches 0: must be at least 1");
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.learning_rate = 0.0; }), HasSubstr("positive"));
+}
+
+TEST(TrainOptions, WhatIsNotBuiltSaysSo) {
+  for (const char* recipe : {"mxfp8", "block", "nvfp4"}) {
+    EXPECT_THAT(refusal([&](TrainOptions& o) { o.recipe = recipe; }), HasSubstr("not built yet")) << recipe;
+  }
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.device = "cuda"; }), HasSubstr("not built yet"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.mlp = "swiglu"; }), HasSubstr("not built yet"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.pp = 2; }), HasSubstr("not built yet"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.rope = true; }), HasSubstr("not built yet"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.qk_norm = true; }), HasSubstr("not built yet"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.preset = "watch"; }), HasSubstr("not built yet"));
+}
+
+TEST(TrainOptions, MisspeltChoiceNamesTheNearest) {
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.recipe = "delaid"; }),
+            "--recipe delaid: unknown; did you mean \"delayed\"?");
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.dtype = "int8"; }),
+              HasSubstr("--dtype int8: unknown; allowed: f32, bf16"));
+}
+
+TEST(TrainOptions, DescriptionFollowsWhatDecidesTheTraining) {
+  const TrainOptions base;
+  for (const auto& [option, value] :
+       std::map<std::string, std::vector<std::string>>{{"recipe", {"--recipe", "none"}},
+                                                       {"steps", {"--steps", "7"}},
+                                                       {"seed", {"--seed", "9"}},
+                                                       {"sequence-parallel", {"--sequence-parallel"}},
+                                                       {"data", {"--data", "x"}},
+                                                       {"dtype", {"--dtype", "bf16"}}}) {
+    EXPECT_NE(described(parsed(value)).at(option), described(base).at(option)) << option;
+  }
+  EXPECT_EQ(described(parsed({"--json", "--log-dir", "x"})), described(base));
+}
+
+}  // namespace
+}  // namespace amaxscope::launch

@@ -1,0 +1,170 @@
+// Whole trainings through the command line.
+#include <cmath>
+
+#include "tests/launch/train_fixture.hpp"
+
+namespace amaxscope::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+using Train = TrainFixture;
+
+constexpr const char* kStatistics = "nvdlfw_inspect_statistics_logs/nvdlfw_inspect_globalrank-";
+
+void expect_sound(const nlohmann::json& run, int world, int tp, std::size_t steps) {
+  ASSERT_TRUE(run.is_object());
+  EXPECT_EQ(run.at("world"), world);
+  EXPECT_EQ(run.at("tp"), tp);
+  ASSERT_EQ(run.at("losses").size(), steps);
+  // A byte-level model knows nothing at first: ln 256 = 5.545 nats.
+  EXPECT_NEAR(run.at("losses").at(0).get<double>(), std::log(256.0), 0.3);
+  EXPECT_LT(run.at("losses").back().get<double>(), run.at("losses").at(0).get<double>());
+}
+
+TEST_F(Train, OneRankWithoutMpirun) {
+  const ProgramResult result = amaxscope(small({"--json"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  expect_sound(nlohmann::json::parse(result.out), 1, 1, 3);
+}
+
+TEST_F(Train, TwoRanksTensorParallelUnderEachRecipe) {
+  for (const char* recipe : {"none", "delayed", "current"}) {
+    SCOPED_TRACE(recipe);
+    expect_sound(trained(2, {"--tp", "2", "--recipe", recipe}), 2, 2, 3);
+  }
+}
+
+TEST_F(Train, FourRanksWithSequenceParallelismAndMicroBatches) {
+  expect_sound(trained(4, {"--tp", "4", "--sequence-parallel", "--micro-batches", "4"}), 4, 4, 3);
+  expect_sound(trained(4, {"--tp", "2", "--sequence-parallel"}), 4, 2, 3);
+}
+
+TEST_F(Train, EightRanksAsTwoReplicas) {
+  expect_sound(trained(8, {"--tp", "4", "--config", "observe.yaml", "--log-dir", "logs"}), 8, 4, 3);
+}
+
+TEST_F(Train, Bf16RmsNormAndExactGemms) {
+  expect_sound(trained(2, {"--tp", "2", "--dtype", "bf16", "--norm", "rms"}), 2, 2, 3);
+  expect_sound(trained(2, {"--tp", "2", "--gemm", "exact"}), 2, 2, 3);
+}
+
+TEST_F(Train, TheSameSeedTrainsTheSameWeights) {
+  const nlohmann::json first = trained(2, {"--tp", "2"});
+  EXPECT_EQ(trained(2, {"--tp", "2"}).at("weights_digest"), first.at("weights_digest"));
+  EXPECT_NE(trained(2, {"--tp", "2", "--seed", "2"}).at("weights_digest"), first.at("weights_digest"));
+}
+
+TEST_F(Train, WithoutAConfigTheRuntimeIsNotThere) {
+  const nlohmann::json plain = trained(2, {"--tp", "2"});
+  const nlohmann::json off = trained(2, {"--tp", "2", "--config", "observe.yaml", "--log-dir", "logs"},
+                                     {.environment = {{"AMAXSCOPE", "off"}}});
+  EXPECT_EQ(plain.at("collectives").at("debug"), 0);
+  EXPECT_EQ(off.at("collectives"), plain.at("collectives"));
+  EXPECT_EQ(off.at("weights_digest"), plain.at("weights_digest"));
+  EXPECT_EQ(off.at("losses"), plain.at("losses"));
+  EXPECT_TRUE(plain.at("log_dir").is_null());
+  EXPECT_FALSE(exists("logs"));
+  EXPECT_FALSE(exists("amaxscope_logs"));
+}
+
+TEST_F(Train, ObservingChangesNoWeight) {
+  for (const std::vector<std::string>& how : {std::vector<std::string>{},
+                                              {"--sequence-parallel", "--micro-batches", "4"},
+                                              {"--recipe", "current"}}) {
+    std::vector<std::string> plain = {"--tp", "2"};
+    plain.insert(plain.end(), how.begin(), how.end());
+    std::vector<std::string> observed = plain;
+    observed.insert(observed.end(), {"--config", "observe.yaml"});
+    const nlohmann::json without = trained(2, plain);
+    const nlohmann::json with = trained(2, observed);
+    EXPECT_EQ(with.at("weights_digest"), without.at("weights_digest"));
+    EXPECT_EQ(with.at("losses"), without.at("losses"));
+    EXPECT_EQ(with.at("collectives").at("trainer"), without.at("collectives").at("trainer"));
+    EXPECT_EQ(with.at("collectives").at("recipe"), without.at("collectives").at("recipe"));
+    EXPECT_GT(with.at("collectives").at("debug"), 0);
+  }
+}
+
+TEST_F(Train, LogsAreThereAndWellFormed) {
+  const nlohmann::json run =
+      trained(2, {"--tp", "2", "--config", "observe.yaml", "--log-dir", "logs", "--steps", "4"});
+  EXPECT_EQ(run.at("log_dir"), "logs");
+  for (const char* rank : {"0", "1"}) {
+    const std::vector<std::string> lines = lines_of(read(std::string("logs/") + kStatistics + rank + ".log"));
+    // 2 layers; 3 tensors x 4 statistics in each of 4 steps, 2 tensors x 3 in every second.
+    EXPECT_EQ(lines.size(), 2U * (12U * 4U + 6U * 2U)) << rank;
+    for (const std::string& line : lines) {
+      EXPECT_THAT(
+          line,
+          MatchesRegex("[0-9-]{10} [0-9:]{8},[0-9]{3} - INFO - decoder\\.layers\\.1\\.mlp\\.linear_fc[12]_"
+                       "(activation|weight|gradient)_[a-z0-9_%]+ \t\t\t\t iteration=[0-9]{6} \t\t\t\t "
+                       "value=-?[0-9.e+-]+"));
+    }
+  }
+  // Each tensor once for the whole job.
+  std::map<std::string, int> records;
+  for (const char* rank : {"0", "1"}) {
+    if (!exists(std::string("logs/metrics/rank_") + rank + ".jsonl")) continue;
+    for (const std::string& line : lines_of(read(std::string("logs/metrics/rank_") + rank + ".jsonl"))) {
+      const nlohmann::json record = nlohmann::json::parse(line);
+      if (!record.contains("stats")) continue;
+      ++records[record.at("layer").get<std::string>() + record.at("tensor").get<std::string>() +
+                record.at("iteration").dump()];
+      EXPECT_EQ(record.at("group"), (nlohmann::json{0, 1}));
+      EXPECT_EQ(record.at("recipe"), "delayed");
+    }
+  }
+  EXPECT_EQ(records.size(), 2U * 3U * 4U);
+  for (const auto& [key, count] : records) EXPECT_EQ(count, 1) << key;
+
+  const std::string run_file = read("logs/run.json");
+  EXPECT_THAT(run_file, AllOf(HasSubstr("observe"), HasSubstr("cur_amax")));
+  EXPECT_NO_THROW(static_cast<void>(nlohmann::json::parse(run_file)));
+}
+
+TEST_F(Train, TextModeSaysWhatHappenedAndWhereTheLogsAre) {
+  const ProgramResult result =
+      amaxscope_job(2, small({"--tp", "2", "--config", "observe.yaml", "--steps", "20"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("step  1/20  loss"), HasSubstr("step 20/20  loss"),
+                                HasSubstr("nats per byte, 20 steps"), HasSubstr("logs in amaxscope_logs/")));
+  EXPECT_LT(lines_of(result.out).size(), 25U);
+  EXPECT_TRUE(exists("amaxscope_logs"));
+}
+
+TEST_F(Train, ModifyingFeatureChangesTheTrainingAndIsListed) {
+  write("fake.yaml", R"(fake:
+  enabled: True
+  layers: {layer_types: [linear_fc1]}
+  transformer_engine:
+    FakeQuant: {enabled: True, quant_format: FP8E5M2, gemms: [fprop], tensors: [activation, weight]}
+)");
+  const nlohmann::json plain = trained(2, {"--tp", "2", "--recipe", "none"});
+  const nlohmann::json fake =
+      trained(2, {"--tp", "2", "--recipe", "none", "--config", "fake.yaml", "--log-dir", "logs"});
+  EXPECT_NE(fake.at("weights_digest"), plain.at("weights_digest"));
+  EXPECT_THAT(read("logs/run.json"), HasSubstr("FakeQuant in section fake"));
+}
+
+TEST_F(Train, PlantedFaultReachesTheLayers) {
+  const nlohmann::json sound = trained(2, {"--tp", "2"});
+  const nlohmann::json faulty = trained(
+      2, {"--tp", "2", "--inject", "scale_off@layer=decoder.layers.1.mlp.linear_fc1,k=6,iteration=1"});
+  EXPECT_EQ(faulty.at("losses").at(0), sound.at("losses").at(0));
+  EXPECT_NE(faulty.at("weights_digest"), sound.at("weights_digest"));
+}
+
+TEST_F(Train, DoctorMapsTheRanksAndNamesTheOddOne) {
+  const ProgramResult result =
+      amaxscope_jobs({{1, {"doctor", "--config", "observe.yaml"}}, {1, {"doctor", "--config", "data.txt"}}});
+  EXPECT_EQ(result.status, 1) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("2 ranks on 1 host"));
+  EXPECT_THAT(result.out, HasSubstr("problem: the config differs"));
+}
+
+}  // namespace
+}  // namespace amaxscope::test

@@ -1,0 +1,3 @@
+// A header that looks up.
+#pragma once
+#include "kernels/amax.hpp"

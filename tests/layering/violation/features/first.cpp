@@ -1,0 +1,2 @@
+#include "features/first.hpp"
+#include "features/second.hpp"

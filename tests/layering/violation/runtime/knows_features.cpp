@@ -1,0 +1,2 @@
+#include "features/builtin.hpp"
+#include "registry.hpp"
