@@ -27,7 +27,7 @@ class MpiListener : public ::testing::EmptyTestEventListener {
   void OnTestEnd(const ::testing::TestInfo& test) override;
 
  private:
-  static constexpr std::chrono::seconds kPatience{15};
+  static constexpr std::chrono::seconds kPatience{5};
   [[nodiscard]] bool failed_anywhere(const ::testing::TestInfo& test, bool failed_here);
 
   Communicator& world_;

@@ -44,6 +44,8 @@ void agree_on_the_order(Communicator& world) {
 
 int run_tests(Communicator& world, std::vector<std::string> arguments) {
   give_each_rank_its_report(arguments, world.rank());
+  // Under mpirun stdout is always a terminal, also when a file is behind it.
+  if (GTEST_FLAG_GET(color) == "auto") GTEST_FLAG_SET(color, "no");
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   int argc = static_cast<int>(argv.size());
