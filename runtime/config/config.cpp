@@ -49,8 +49,8 @@ std::vector<ConfigSection> ConfigLoader::load(const ConfigValue& root) {
   }
   const ConfigValue::Mapping* mapping = root.as_mapping();
   if (mapping == nullptr) {
-    diagnostics_.error(root.position(), fmt::format("a config is a mapping of sections, found {} {}",
-                                                    root.kind_name(), root.summary()));
+    diagnostics_.error(root.position(),
+                       fmt::format("a config is a mapping of sections, found {}", root.described()));
     return sections;
   }
   for (const ConfigValue::Member& member : *mapping) sections.push_back(section(member));
@@ -78,10 +78,10 @@ ConfigSection ConfigLoader::section(const ConfigValue::Member& member) {
   result.position = member.position;
   const ConfigValue::Mapping* mapping = member.value.as_mapping();
   if (mapping == nullptr) {
-    diagnostics_.error(member.value.position(),
-                       fmt::format("section {} must be a mapping, found {}{}", in_quotes(member.key),
-                                   member.value.is_null() ? "nothing" : member.value.kind_name(),
-                                   "; it needs enabled, layers and the features"));
+    diagnostics_.error(
+        member.value.position(),
+        fmt::format("section {} must be a mapping, found {}; it needs enabled, layers and the features",
+                    in_quotes(member.key), member.value.described()));
     return result;
   }
   result.enabled = section_enabled(member);
@@ -121,8 +121,8 @@ ConfigSection ConfigLoader::section(const ConfigValue::Member& member) {
 void ConfigLoader::observe(const ConfigValue& value, ConfigSection& section) {
   const std::string* text = value.as_string();
   if (text == nullptr) {
-    diagnostics_.error(value.position(), fmt::format("observe must be a pattern in a string, found {} {}",
-                                                     value.kind_name(), value.summary()));
+    diagnostics_.error(value.position(),
+                       fmt::format("observe must be a pattern in a string, found {}", value.described()));
     return;
   }
   try {
@@ -136,9 +136,8 @@ void ConfigLoader::features(const ConfigValue& mapping, ConfigSection& section, 
   if (mapping.is_null()) return;  // all features commented out: warned of as a section without features
   const ConfigValue::Mapping* members = mapping.as_mapping();
   if (members == nullptr) {
-    diagnostics_.error(mapping.position(),
-                       fmt::format("{} must be a mapping of features, found {} {}", kFeatureNamespace,
-                                   mapping.kind_name(), mapping.summary()));
+    diagnostics_.error(mapping.position(), fmt::format("{} must be a mapping of features, found {}",
+                                                       kFeatureNamespace, mapping.described()));
     return;
   }
   for (const ConfigValue::Member& member : *members)

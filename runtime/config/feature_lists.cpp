@@ -109,14 +109,14 @@ class ListReader {
         if (entry.as_string() != nullptr) {
           names.push_back(&entry);
         } else {
-          fail(entry.position(), fmt::format("{} must be a list of names, found {} {}", list.key,
-                                             entry.kind_name(), entry.summary()));
+          fail(entry.position(),
+               fmt::format("{} must be a list of names, found {}", list.key, entry.described()));
         }
       }
       if (entries->empty()) fail(list.value.position(), fmt::format("{} is an empty list", list.key));
     } else {
-      fail(list.value.position(), fmt::format("{} must be a list of names, found {}", list.key,
-                                              list.value.is_null() ? "nothing" : list.value.kind_name()));
+      fail(list.value.position(),
+           fmt::format("{} must be a list of names, found {}", list.key, list.value.described()));
     }
     return names;
   }
@@ -127,9 +127,8 @@ class ListReader {
     std::vector<const ConfigValue*> result;
     const ConfigValue::List* entries = list.value.as_list();
     if (entries == nullptr) {
-      fail(list.value.position(),
-           fmt::format("{} must be a list of {{{}: name, ...}} mappings, found {}", list.key, name_key,
-                       list.value.is_null() ? "nothing" : list.value.kind_name()));
+      fail(list.value.position(), fmt::format("{} must be a list of {{{}: name, ...}} mappings, found {}",
+                                              list.key, name_key, list.value.described()));
       return result;
     }
     if (entries->empty()) fail(list.value.position(), fmt::format("{} is an empty list", list.key));
@@ -138,8 +137,8 @@ class ListReader {
         result.push_back(&entry);
       } else {
         fail(entry.position(),
-             fmt::format("{} holds {{{}: name, ...}} mappings, found {} {}; plain names stand in {}",
-                         list.key, name_key, entry.kind_name(), entry.summary(), plain_key));
+             fmt::format("{} holds {{{}: name, ...}} mappings, found {}; plain names stand in {}", list.key,
+                         name_key, entry.described(), plain_key));
       }
     }
     return result;
@@ -150,8 +149,7 @@ class ListReader {
     if (name == nullptr) {
       fail(entry.position(), fmt::format("an entry of {} needs the key {}", list, key));
     } else if (name->as_string() == nullptr) {
-      fail(name->position(),
-           fmt::format("{} must be a name, found {} {}", key, name->kind_name(), name->summary()));
+      fail(name->position(), fmt::format("{} must be a name, found {}", key, name->described()));
       name = nullptr;
     }
     return name;

@@ -43,7 +43,7 @@ class FeatureParser {
     if (mapping == nullptr) {
       fail(member_.value.is_null() ? member_.position : member_.value.position(),
            fmt::format("{} must be a mapping that begins with enabled: True, found {}", member_.key,
-                       member_.value.is_null() ? "nothing" : member_.value.kind_name()));
+                       member_.value.described()));
       return std::nullopt;
     }
     const bool enabled = read_enabled();

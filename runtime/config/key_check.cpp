@@ -12,10 +12,7 @@ namespace amaxscope {
 
 namespace {
 
-std::string found(const ConfigValue& value) {
-  if (value.is_null()) return "found nothing";
-  return fmt::format("found {} {}", value.kind_name(), value.summary());
-}
+std::string found(const ConfigValue& value) { return fmt::format("found {}", value.described()); }
 
 class KeyCheck {
  public:

@@ -131,8 +131,8 @@ std::optional<std::vector<std::string>> Parser::strings(const ConfigValue::Membe
     const std::string* text = entry.as_string();
     good = good && text != nullptr && !text->empty();
     if (text == nullptr) {
-      diagnostics_.error(entry.position(), fmt::format("{} must be a list of strings, found {} {}",
-                                                       member.key, entry.kind_name(), entry.summary()));
+      diagnostics_.error(entry.position(), fmt::format("{} must be a list of strings, found {}", member.key,
+                                                       entry.described()));
     } else if (text->empty()) {
       diagnostics_.error(
           entry.position(),
@@ -147,9 +147,8 @@ std::optional<std::vector<std::string>> Parser::strings(const ConfigValue::Membe
 std::optional<Pattern> Parser::pattern(const ConfigValue::Member& member) {
   const std::string* text = member.value.as_string();
   if (text == nullptr) {
-    diagnostics_.error(member.value.position(),
-                       fmt::format("{} must be a string, found {} {}; quote it", member.key,
-                                   member.value.kind_name(), member.value.summary()));
+    diagnostics_.error(member.value.position(), fmt::format("{} must be a string, found {}; quote it",
+                                                            member.key, member.value.described()));
     return std::nullopt;
   }
   try {
@@ -183,10 +182,9 @@ bool Parser::number_entry(const ConfigValue& entry, Numbers& numbers) {
       }
     }
   }
-  diagnostics_.error(
-      entry.position(),
-      fmt::format("layer_numbers takes integers, \"a-b\" ranges with a <= b, or all; found {} {}",
-                  entry.kind_name(), entry.summary()));
+  diagnostics_.error(entry.position(),
+                     fmt::format("layer_numbers takes integers, \"a-b\" ranges with a <= b, or all; found {}",
+                                 entry.described()));
   return false;
 }
 
@@ -216,7 +214,7 @@ std::unique_ptr<LayerSelector> Parser::parse(const ConfigValue& layers) {
   const ConfigValue::Mapping* members = layers.as_mapping();
   if (members == nullptr) {
     diagnostics_.error(layers.position(), fmt::format("layers must be a mapping, found {}{}",
-                                                      layers.kind_name(), suggestion("", selector_keys())));
+                                                      layers.described(), suggestion("", selector_keys())));
     return nullptr;
   }
   auto selector = std::make_unique<Selector>();

@@ -27,8 +27,8 @@ class StatCheck {
     position_ = value.position();
     if (const std::string* name = value.as_string()) return statistic(*name, value.position(), nullptr);
     if (const ConfigValue::Mapping* mapping = value.as_mapping()) return parametrised(value, *mapping);
-    return fail(value.position(), fmt::format("{} holds names of statistics, found {} {}", key_,
-                                              value.kind_name(), value.summary()));
+    return fail(value.position(),
+                fmt::format("{} holds names of statistics, found {}", key_, value.described()));
   }
 
  private:
@@ -67,9 +67,8 @@ class StatCheck {
     if (parameters == nullptr || parameters->is_null()) return required_given(stat, parameters, {});
     const ConfigValue::Mapping* mapping = parameters->as_mapping();
     if (mapping == nullptr) {
-      return fail(parameters->position(),
-                  fmt::format("parameters of {} must be a mapping, found {} {}", stat.name,
-                              parameters->kind_name(), parameters->summary()));
+      return fail(parameters->position(), fmt::format("parameters of {} must be a mapping, found {}",
+                                                      stat.name, parameters->described()));
     }
     if (stat.parameters.empty()) {
       return fail(parameters->position(), fmt::format("statistic \"{}\" takes no parameters", stat.name));
@@ -120,8 +119,8 @@ bool check_statistics(std::string_view key, const FeatureSchema& schema, const C
   StatCheck check(key, schema, diagnostics);
   const ConfigValue::List* list = value.as_list();
   if (list == nullptr && value.as_string() == nullptr) {
-    diagnostics.error(value.position(), fmt::format("{} must be a list of statistics, found {}", key,
-                                                    value.is_null() ? "nothing" : value.kind_name()));
+    diagnostics.error(value.position(),
+                      fmt::format("{} must be a list of statistics, found {}", key, value.described()));
     return false;
   }
   const ConfigValue::List entries = list != nullptr ? *list : ConfigValue::List{value};

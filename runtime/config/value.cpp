@@ -63,4 +63,10 @@ std::string ConfigValue::summary() const {
   return "null";
 }
 
+std::string ConfigValue::described() const {
+  if (is_null()) return "nothing";
+  if (as_list() != nullptr || as_mapping() != nullptr) return std::string(kind_name());
+  return fmt::format("{} {}", kind_name(), summary());
+}
+
 }  // namespace amaxscope

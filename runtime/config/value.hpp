@@ -42,6 +42,8 @@ class ConfigValue {
   [[nodiscard]] std::string_view kind_name() const noexcept;
   /// Short text of a scalar, `[...]` or `{...}` otherwise: for messages.
   [[nodiscard]] std::string summary() const;
+  /// What was found, for messages: `a string "x"`, `an integer 5`, `a list`, `nothing`.
+  [[nodiscard]] std::string described() const;
 
  private:
   Data data_;

@@ -180,7 +180,7 @@ void Expander::merge_mapping(const ConfigValue& source, Merged& into) {
   if (members == nullptr) {
     diagnostics_.error(
         source.position(),
-        fmt::format("\"<<\" merges a mapping or a list of mappings, found {}", source.kind_name()));
+        fmt::format("\"<<\" merges a mapping or a list of mappings, found {}", source.described()));
     return;
   }
   for (const ConfigValue::Member& member : *members) {

@@ -22,7 +22,7 @@ Case feature(const std::string& text, const std::string& expected) {
 
 TEST(ConfigErrors, File) {
   check({
-      {"[a, b]", "t.yaml:1:1: a config is a mapping of sections, found a list [...]"},
+      {"[a, b]", "t.yaml:1:1: a config is a mapping of sections, found a list"},
       {"just text", "t.yaml:1:1: a config is a mapping of sections, found a string \"just text\""},
       {"s: {enabled: True, enabled: False}",
        "t.yaml:1:1: section \"s\" has no layers; say which layers it is about\n"
@@ -38,7 +38,7 @@ TEST(ConfigErrors, Section) {
       "  layers: {layer_types: [all]}\n  transformer_engine: {DisableQuantizationLayer: {enabled: True}}\n";
   check({
       {"s: 5",
-       "t.yaml:1:4: section \"s\" must be a mapping, found an integer; it needs enabled, layers and the "
+       "t.yaml:1:4: section \"s\" must be a mapping, found an integer 5; it needs enabled, layers and the "
        "features"},
       {"s:",
        "t.yaml:1:1: section \"s\" must be a mapping, found nothing; it needs enabled, layers and the "
@@ -51,7 +51,7 @@ TEST(ConfigErrors, Section) {
       {"s:\n  enabled: True\n  transformer_engine: {DisableQuantizationLayer: {enabled: True}}\n",
        "t.yaml:1:1: section \"s\" has no layers; say which layers it is about"},
       {"s:\n  enabled: True\n  layers: all\n",
-       "t.yaml:3:11: layers must be a mapping, found a string; allowed: layer_name_regex_pattern, "
+       "t.yaml:3:11: layers must be a mapping, found a string \"all\"; allowed: layer_name_regex_pattern, "
        "layer_types, "
        "layer_numbers, exact_layer_names"},
       {"s:\n  enabled: True\n" + rest + "  layer_types: [x]\n",
@@ -65,9 +65,9 @@ TEST(ConfigErrors, Section) {
        "transformer_engine, "
        "LogTensorStats"},
       {"s:\n  enabled: True\n  layers: {layer_types: [all]}\n  transformer_engine: [LogTensorStats]\n",
-       "t.yaml:4:23: transformer_engine must be a mapping of features, found a list [...]"},
+       "t.yaml:4:23: transformer_engine must be a mapping of features, found a list"},
       {"s:\n  enabled: True\n" + rest + "  observe: [a]\n",
-       "t.yaml:5:12: observe must be a pattern in a string, found a list [...]"},
+       "t.yaml:5:12: observe must be a pattern in a string, found a list"},
       {"s:\n  enabled: True\n" + rest + "  observe: 'a['\n",
        "t.yaml:5:12: observe: pattern \"a[\": unterminated character set at offset 1"},
   });
@@ -215,8 +215,7 @@ TEST(ConfigErrors, Values) {
       feature(probe + "checks: [I1, I4]}",
               "t.yaml:5:60: unknown checks \"I4\" in Probe; did you mean \"I1\"?"),
       feature(probe + "checks: []}", "t.yaml:5:55: checks is an empty list"),
-      feature(probe + "checks: {a: 1}}",
-              "t.yaml:5:55: checks must be a list of strings, found a mapping {...}"),
+      feature(probe + "checks: {a: 1}}", "t.yaml:5:55: checks must be a list of strings, found a mapping"),
       feature("FakeQuant: {enabled: True, gemms: [fprop], tensors: [weight]}",
               "t.yaml:5:5: FakeQuant needs quant_format; allowed: FP8E4M3, FP8E5M2"),
       feature("FakeQuant: {enabled: True, gemms: [fprop], tensors_struct: [{tensor: weight}, {tensor: "
@@ -236,7 +235,7 @@ TEST(ConfigErrors, Statistics) {
               "t.yaml:5:64: unknown statistic \"means\" in LogTensorStats; did you mean \"mean\"?"),
       feature(log + "[]}", "t.yaml:5:63: stats is an empty list: there is nothing to do"),
       feature(log + "}", "t.yaml:5:56: stats must be a list of statistics, found nothing"),
-      feature(log + "5}", "t.yaml:5:63: stats must be a list of statistics, found an integer"),
+      feature(log + "5}", "t.yaml:5:63: stats must be a list of statistics, found an integer 5"),
       feature(log + "[5]}", "t.yaml:5:64: stats holds names of statistics, found an integer 5"),
       feature(log + "[{max_blockwise_dynamic_range: , block_size: 32}]}",
               "t.yaml:5:64: a statistic with parameters is written {name: {parameter: value}}, found a "

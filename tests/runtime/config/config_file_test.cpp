@@ -181,7 +181,7 @@ TEST_F(Hostile, BytesThatAreNoText) {
 
 TEST_F(Hostile, EscapedControlCharactersAreShownEscaped) {
   EXPECT_EQ(errors_of("\"s\\0\\e\": 5"),
-            "t.yaml:1:10: section \"s\\x00\\x1b\" must be a mapping, found an integer; it needs enabled, "
+            "t.yaml:1:10: section \"s\\x00\\x1b\" must be a mapping, found an integer 5; it needs enabled, "
             "layers and the features");
 }
 

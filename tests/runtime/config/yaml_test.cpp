@@ -142,9 +142,10 @@ TEST(YamlStructure, AnchorsAndMergeKeys) {
 }
 
 TEST(YamlStructure, BadMergesAndAliases) {
-  EXPECT_EQ(refused("a: {<<: 5}"), "y:1:9: \"<<\" merges a mapping or a list of mappings, found an integer");
+  EXPECT_EQ(refused("a: {<<: 5}"),
+            "y:1:9: \"<<\" merges a mapping or a list of mappings, found an integer 5");
   EXPECT_EQ(refused("a: {<<: [{b: 1}, c]}"),
-            "y:1:18: \"<<\" merges a mapping or a list of mappings, found a string");
+            "y:1:18: \"<<\" merges a mapping or a list of mappings, found a string \"c\"");
   EXPECT_THAT(refused("a: *nowhere"), testing::StartsWith("y:1:4: not valid YAML: "));
   EXPECT_EQ(refused("a: &a [1, *a]"), "y:1:11: an alias stands inside the node that it means");
 }
@@ -213,6 +214,10 @@ TEST(ConfigValue, FindAndKinds) {
   EXPECT_TRUE(root.find("a")->as_number(number));
   EXPECT_EQ(number, 1.0);
   EXPECT_FALSE(root.find("c")->as_number(number));
+  EXPECT_EQ(root.find("a")->described(), "an integer 1");
+  EXPECT_EQ(root.find("f")->described(), "a bool True");
+  EXPECT_EQ(root.find("d")->described(), "a list");
+  EXPECT_EQ(root.find("g")->described(), "nothing");
   EXPECT_EQ(root.find("d")->summary(), "[...]");
   EXPECT_EQ(root.find("e")->summary(), "{...}");
 }
