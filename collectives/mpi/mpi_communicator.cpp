@@ -1,32 +1,18 @@
 #include "collectives/mpi/mpi_communicator.hpp"
 
-#include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "collectives/mpi/mpi_handles.hpp"
 #include "collectives/rank_order_reduction.hpp"
 #include "core/error.hpp"
 
 namespace amaxscope {
 
 namespace {
-
-void check(int status, std::string_view operation) {
-  if (status == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int length = 0;
-  MPI_Error_string(status, text.data(), &length);
-  throw Error(ErrorCode::kInternal, fmt::format("{}: {}", operation, std::string_view(text.data(), length)));
-}
-
-bool finalized() {
-  int flag = 0;
-  return MPI_Finalized(&flag) != MPI_SUCCESS || flag != 0;
-}
 
 int mpi_count(std::int64_t count) {
   AMAXSCOPE_CHECK(count <= std::numeric_limits<int>::max(), ErrorCode::kTensor,
@@ -66,80 +52,6 @@ MPI_Op mpi_op(ReduceOp op) {
   return MPI_OP_NULL;
 }
 
-/// A request that nobody waits for any more, and the memory that MPI may still read and write for it.
-struct Abandoned {
-  MPI_Request request;
-  std::vector<std::shared_ptr<Tensor>> buffers;
-};
-
-/// Keeps the buffers until the process ends: nothing can be known of them once nobody tests their requests,
-/// and MPI cannot cancel a collective. Named so that a leak checker can be told of it
-/// (tests/support/lsan.supp).
-[[gnu::noinline]] void keep_until_exit(std::vector<Abandoned> requests) {
-  static_cast<void>(new std::vector<Abandoned>(std::move(requests)));
-}
-
-/// The duplicate of a communicator, freed when its last user is gone. With an abandoned request on it that
-/// has not completed by then it is never freed: MPI_Comm_free would have to wait.
-class OwnedComm {
- public:
-  explicit OwnedComm(MPI_Comm comm) : comm_(comm) {
-    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  }
-  ~OwnedComm() {
-    const bool usable = !finalized();
-    if (usable) std::erase_if(abandoned_, [](Abandoned& one) { return completed(one.request); });
-    if (!abandoned_.empty()) {
-      keep_until_exit(std::move(abandoned_));
-    } else if (usable) {
-      MPI_Comm_free(&comm_);
-    }
-  }
-  OwnedComm(const OwnedComm&) = delete;
-  OwnedComm& operator=(const OwnedComm&) = delete;
-  [[nodiscard]] MPI_Comm get() const noexcept { return comm_; }
-  void abandon(Abandoned request) { abandoned_.push_back(std::move(request)); }
-
- private:
-  static bool completed(MPI_Request& request) {
-    int flag = 0;
-    return MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag != 0;
-  }
-
-  MPI_Comm comm_;
-  std::vector<Abandoned> abandoned_;
-};
-
-/// A started all-reduce. `finish` runs once, when MPI is done with the buffers.
-class MpiPending final : public PendingCollective {
- public:
-  MpiPending(std::shared_ptr<OwnedComm> comm, Abandoned started, std::string_view operation,
-             std::function<void()> finish)
-      : comm_(std::move(comm)),
-        started_(std::move(started)),
-        operation_(operation),
-        finish_(std::move(finish)) {}
-  ~MpiPending() override {
-    if (!done_) comm_->abandon(std::move(started_));
-  }
-  bool test() override {
-    if (done_) return true;
-    int flag = 0;
-    check(MPI_Test(&started_.request, &flag, MPI_STATUS_IGNORE), operation_);
-    if (flag == 0) return false;
-    done_ = true;
-    if (finish_) finish_();
-    return true;
-  }
-
- private:
-  std::shared_ptr<OwnedComm> comm_;
-  Abandoned started_;
-  std::string_view operation_;  ///< a literal
-  std::function<void()> finish_;
-  bool done_ = false;
-};
-
 /// `parts`: the ranks' values one after the other. In fp32, in the order of the ranks, rounded once.
 void reduce_gathered(const TensorView& parts, int ranks, const MutableTensorView& out, ReduceOp op) {
   if (out.numel() == 0) return;
@@ -158,17 +70,18 @@ class MpiCommunicator final : public Communicator {
                                             std::shared_ptr<TrafficCounters> counters) {
     auto owned = std::make_shared<OwnedComm>(comm);
     int size = 0;
-    check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
     std::vector<int> world_ranks(static_cast<std::size_t>(size));
-    check(MPI_Allgather(&own_world_rank, 1, MPI_INT, world_ranks.data(), 1, MPI_INT, comm), "MPI_Allgather");
+    check_mpi(MPI_Allgather(&own_world_rank, 1, MPI_INT, world_ranks.data(), 1, MPI_INT, comm),
+              "MPI_Allgather");
     return std::make_unique<MpiCommunicator>(std::move(owned), std::move(world_ranks), std::move(counters));
   }
 
   MpiCommunicator(std::shared_ptr<OwnedComm> comm, std::vector<int> world_ranks,
                   std::shared_ptr<TrafficCounters> counters)
       : Communicator(std::move(world_ranks), std::move(counters)), comm_(std::move(comm)) {
-    check(MPI_Comm_rank(comm_->get(), &rank_), "MPI_Comm_rank");
-    check(MPI_Comm_size(comm_->get(), &size_), "MPI_Comm_size");
+    check_mpi(MPI_Comm_rank(comm_->get(), &rank_), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(comm_->get(), &size_), "MPI_Comm_size");
   }
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
@@ -187,62 +100,62 @@ class MpiCommunicator final : public Communicator {
   void do_all_reduce(const MutableTensorView& io, ReduceOp op) override {
     const MPI_Datatype type = mpi_type(io.dtype());
     if (type == MPI_DATATYPE_NULL) return all_reduce_gathered(io, op);
-    check(MPI_Allreduce(MPI_IN_PLACE, io.data(), mpi_count(io.numel()), type, mpi_op(op), comm_->get()),
-          "MPI_Allreduce");
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, io.data(), mpi_count(io.numel()), type, mpi_op(op), comm_->get()),
+              "MPI_Allreduce");
   }
 
   std::unique_ptr<PendingCollective> do_start_all_reduce(std::shared_ptr<Tensor> io, ReduceOp op) override {
     const MPI_Datatype type = mpi_type(io->dtype());
     MPI_Request request = MPI_REQUEST_NULL;
     if (type != MPI_DATATYPE_NULL) {
-      check(MPI_Iallreduce(MPI_IN_PLACE, io->mutable_view().data(), mpi_count(io->numel()), type, mpi_op(op),
-                           comm_->get(), &request),
-            "MPI_Iallreduce");
-      return std::make_unique<MpiPending>(comm_, Abandoned{request, {std::move(io)}}, "MPI_Iallreduce",
+      check_mpi(MPI_Iallreduce(MPI_IN_PLACE, io->mutable_view().data(), mpi_count(io->numel()), type,
+                               mpi_op(op), comm_->get(), &request),
+                "MPI_Iallreduce");
+      return std::make_unique<MpiPending>(comm_, MpiRequest{request, {std::move(io)}}, "MPI_Iallreduce",
                                           nullptr);
     }
     const auto parts = std::make_shared<Tensor>(io->dtype(), Shape{size_, io->numel()});
     const int bytes = mpi_count(static_cast<std::int64_t>(io->bytes()));
-    check(MPI_Iallgather(io->view().data(), bytes, MPI_BYTE, parts->mutable_view().data(), bytes, MPI_BYTE,
-                         comm_->get(), &request),
-          "MPI_Iallgather");
+    check_mpi(MPI_Iallgather(io->view().data(), bytes, MPI_BYTE, parts->mutable_view().data(), bytes,
+                             MPI_BYTE, comm_->get(), &request),
+              "MPI_Iallgather");
     return std::make_unique<MpiPending>(
-        comm_, Abandoned{request, {io, parts}}, "MPI_Iallgather",
+        comm_, MpiRequest{request, {io, parts}}, "MPI_Iallgather",
         [io, parts, op, ranks = size_] { reduce_gathered(*parts, ranks, *io, op); });
   }
 
   void do_all_gather(const TensorView& in, const MutableTensorView& out) override {
     const int bytes = mpi_count(static_cast<std::int64_t>(in.bytes()));
-    check(MPI_Allgather(in.data(), bytes, MPI_BYTE, out.data(), bytes, MPI_BYTE, comm_->get()),
-          "MPI_Allgather");
+    check_mpi(MPI_Allgather(in.data(), bytes, MPI_BYTE, out.data(), bytes, MPI_BYTE, comm_->get()),
+              "MPI_Allgather");
   }
 
   void do_reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op) override {
     const MPI_Datatype type = mpi_type(in.dtype());
     if (type == MPI_DATATYPE_NULL) return reduce_scatter_gathered(in, out, op);
-    check(MPI_Reduce_scatter_block(in.data(), out.data(), mpi_count(out.numel()), type, mpi_op(op),
-                                   comm_->get()),
-          "MPI_Reduce_scatter_block");
+    check_mpi(MPI_Reduce_scatter_block(in.data(), out.data(), mpi_count(out.numel()), type, mpi_op(op),
+                                       comm_->get()),
+              "MPI_Reduce_scatter_block");
   }
 
   void do_broadcast(const MutableTensorView& io, int root) override {
-    check(
+    check_mpi(
         MPI_Bcast(io.data(), mpi_count(static_cast<std::int64_t>(io.bytes())), MPI_BYTE, root, comm_->get()),
         "MPI_Bcast");
   }
 
-  void do_barrier() override { check(MPI_Barrier(comm_->get()), "MPI_Barrier"); }
+  void do_barrier() override { check_mpi(MPI_Barrier(comm_->get()), "MPI_Barrier"); }
 
   std::unique_ptr<Communicator> do_split(int color, int key) override {
     MPI_Comm child = MPI_COMM_NULL;
-    check(MPI_Comm_split(comm_->get(), color < 0 ? MPI_UNDEFINED : color, key, &child), "MPI_Comm_split");
+    check_mpi(MPI_Comm_split(comm_->get(), color < 0 ? MPI_UNDEFINED : color, key, &child), "MPI_Comm_split");
     if (child == MPI_COMM_NULL) return nullptr;
     return over(child, world_ranks()[static_cast<std::size_t>(rank_)], shared_counters());
   }
 
  private:
-  // The 16-bit floats, which MPI does not know: each rank gets everybody's values. That takes the memory of
-  // all ranks' inputs, and gives the same bits whatever the number of ranks underneath MPI's own order.
+  // The 16-bit floats, which MPI does not know: each rank gets everybody's values and adds them itself, which
+  // takes the memory of all ranks' inputs and does not depend on the order that MPI would choose.
   void all_reduce_gathered(const MutableTensorView& io, ReduceOp op) {
     Tensor parts(io.dtype(), {size_, io.numel()});
     do_all_gather(io, parts);
@@ -252,7 +165,7 @@ class MpiCommunicator final : public Communicator {
   void reduce_scatter_gathered(const TensorView& in, const MutableTensorView& out, ReduceOp op) {
     Tensor parts(out.dtype(), {size_, out.numel()});
     const int bytes = mpi_count(static_cast<std::int64_t>(out.bytes()));
-    check(
+    check_mpi(
         MPI_Alltoall(in.data(), bytes, MPI_BYTE, parts.mutable_view().data(), bytes, MPI_BYTE, comm_->get()),
         "MPI_Alltoall");
     reduce_gathered(parts, size_, out, op);
@@ -267,21 +180,21 @@ class MpiCommunicator final : public Communicator {
 
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
   int provided = 0;
-  check(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
 }
 
 MpiEnvironment::~MpiEnvironment() {
-  if (!finalized()) MPI_Finalize();
+  if (!mpi_finalized()) MPI_Finalize();
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent) {
   int initialized = 0;
-  AMAXSCOPE_CHECK(MPI_Initialized(&initialized) == MPI_SUCCESS && initialized != 0 && !finalized(),
+  AMAXSCOPE_CHECK(MPI_Initialized(&initialized) == MPI_SUCCESS && initialized != 0 && !mpi_finalized(),
                   ErrorCode::kUsage, "MPI is not initialised; call MPI_Init before making a communicator");
   int own = 0;
-  check(MPI_Comm_rank(MPI_COMM_WORLD, &own), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &own), "MPI_Comm_rank");
   MPI_Comm duplicate = MPI_COMM_NULL;
-  check(MPI_Comm_dup(parent, &duplicate), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_dup(parent, &duplicate), "MPI_Comm_dup");
   return MpiCommunicator::over(duplicate, own, std::make_shared<TrafficCounters>());
 }
 

@@ -1,4 +1,4 @@
-// Communicator over Open MPI (any MPI-3). The only place of the library that includes mpi.h.
+// Communicator over Open MPI (any MPI-3). mpi.h is included in this folder only, and by programs.
 #pragma once
 
 #include <mpi.h>
