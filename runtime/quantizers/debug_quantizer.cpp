@@ -164,8 +164,7 @@ std::shared_ptr<QuantizedTensor> DebugQuantizer::standard(const TensorView& x, U
     const auto& column = previous->columnwise_;
     const bool row_fits = !usage.rowwise || (previous->standard_.rowwise && row != nullptr);
     const bool column_fits = !usage.columnwise || (previous->standard_.columnwise && column != nullptr);
-    const bool one_object = !(usage.rowwise && usage.columnwise) || row == column;
-    if (row_fits && column_fits && one_object) {
+    if (row_fits && column_fits) {  // one object when both are the recipe's
       const std::shared_ptr<QuantizedTensor> member = usage.rowwise ? row : column;
       member->update_usage(usage);
       parent_->update(x, *member, moment);

@@ -251,6 +251,8 @@ TEST_F(DebugQuantize, UpdateFollowsThePlanOfNow) {
   EXPECT_EQ(cached->format(kColumn), DType::kE4M3);
   EXPECT_EQ(cached->dequantize(DType::kF32, kColumn).values<float>()[3], 8.0F);
   EXPECT_FALSE(debug(cached).shared());
+  EXPECT_EQ(debug(cached).get_tensor(true)->usage(), (Usage{false, true}))
+      << "codes that nobody uses were kept";
 
   weight.begin_iteration(2);
   weight.update(x_, *cached, {});
@@ -283,13 +285,16 @@ TEST_F(DebugQuantize, UpdateDoesNotMistakeAModifiedMemberForTheRecipes) {
   };
   feature_.to_codes = true;
   feature_.modify = codes_under(2);
-  DebugQuantizer& weight = quantizer(TensorKind::kWeight, 0);
-  const auto cached = weight.quantize(x_, kBoth, {});
-  weight.begin_iteration(1);
-  weight.update(x_, *cached, {});
-  EXPECT_EQ(parent_->updates, 0);
-  EXPECT_THAT(parent_->asked, ElementsAre(kBoth));
-  EXPECT_EQ(cached->operand(kRow).scale_inv, 1.0F);
+  for (const Usage usage : {kBoth, Usage{true, false}, Usage{false, true}}) {
+    parent_->asked.clear();
+    DebugQuantizer& weight = quantizer(TensorKind::kWeight, 0);
+    const auto cached = weight.quantize(x_, usage, {});
+    weight.begin_iteration(1);
+    weight.update(x_, *cached, {});
+    EXPECT_EQ(parent_->updates, 0);
+    EXPECT_THAT(parent_->asked, ElementsAre(usage));
+    EXPECT_EQ(cached->operand(usage.rowwise ? kRow : kColumn).scale_inv, 1.0F);
+  }
 }
 
 TEST_F(DebugQuantize, UpdateKeepsToTheDirectionsOfTheTarget) {
