@@ -1,0 +1,114 @@
+// Gathering quantized operands over ranks: what is decoded afterwards, and how much travels.
+#include "megatron/layers/gather_operand.hpp"
+
+#include <gtest/gtest.h>
+
+#include "collectives/loopback_communicator.hpp"
+#include "core/error.hpp"
+#include "megatron/model_support.hpp"
+#include "runtime/quantizers/current_scaling.hpp"
+#include "runtime/quantizers/debug_quantized_tensor.hpp"
+
+namespace amaxscope::megatron {
+namespace {
+
+using testing::to_doubles;
+
+constexpr Usage kBoth{.rowwise = true, .columnwise = true};
+constexpr Usage kRowwise{.rowwise = true, .columnwise = false};
+constexpr Usage kColumnwise{.rowwise = false, .columnwise = true};
+
+/// [1, 2] of each rank: 1, 2 and 3, 4; exact in E4M3 under scale 1 and 2.
+Tensor own_row(const Communicator& tp) {
+  return tp.rank() == 0 ? Tensor::of<float>({1, 2}, {1, 2}) : Tensor::of<float>({3, 4}, {1, 2});
+}
+const std::vector<double> kWhole = {1, 2, 3, 4};
+
+std::vector<double> decoded(const QuantizedTensor& tensor, Direction direction) {
+  return to_doubles(tensor.dequantize(DType::kF32, direction).view());
+}
+
+TEST(GatherOperand, CodesInTheWantedDirections) {
+  run_loopback_ranks(2, [](Communicator& tp) {
+    for (const Usage shard : {kBoth, kRowwise, kColumnwise}) {
+      for (const Usage wanted : {kBoth, kRowwise, kColumnwise}) {
+        const auto all = gather_operand(quantize_float8(own_row(tp).view(), DType::kE4M3, 2.0F, shard),
+                                        wanted, tp, "fc", "activation");
+        EXPECT_EQ(all->usage(), wanted);
+        EXPECT_EQ(all->shape(), Shape({2, 2}));
+        for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+          if (wanted.has(direction)) {
+            EXPECT_EQ(decoded(*all, direction), kWhole);
+          }
+        }
+        if (wanted.columnwise) {
+          EXPECT_EQ(all->operand(Direction::kColumnwise).rows(), 2);
+          EXPECT_EQ(to_doubles(all->dequantize(DType::kF32, Direction::kColumnwise).view()), kWhole);
+        }
+      }
+    }
+  });
+}
+
+TEST(GatherOperand, MembersOfTwoKindsKeepTheirDirection) {
+  run_loopback_ranks(2, [](Communicator& tp) {
+    const Tensor x = own_row(tp);
+    // The rowwise member holds twice the values, so that a mix-up shows.
+    Tensor doubled = x.clone();
+    for (float& value : doubled.values<float>()) value *= 2;
+    const auto codes = quantize_float8(doubled.view(), DType::kE4M3, 1.0F, kRowwise);
+    const auto plain = std::make_shared<HighPrecisionTensor>(x.view());
+    const auto before = tp.counters().calls(Traffic::kTrainer);
+    const auto all = gather_operand(std::make_shared<DebugQuantizedTensor>(x.shape(), codes, plain), kBoth,
+                                    tp, "fc", "activation");
+    EXPECT_EQ(tp.counters().calls(Traffic::kTrainer) - before, 2U);
+    EXPECT_EQ(decoded(*all, Direction::kRowwise), (std::vector<double>{2, 4, 6, 8}));
+    EXPECT_EQ(decoded(*all, Direction::kColumnwise), kWhole);
+    EXPECT_EQ(all->format(Direction::kRowwise), DType::kE4M3);
+    EXPECT_EQ(all->format(Direction::kColumnwise), DType::kF32);
+    // The other way round, with codes that exist columnwise only.
+    const auto transposed = quantize_float8(doubled.view(), DType::kE5M2, 1.0F, kColumnwise);
+    const auto other = gather_operand(std::make_shared<DebugQuantizedTensor>(x.shape(), plain, transposed),
+                                      kBoth, tp, "fc", "activation");
+    EXPECT_EQ(decoded(*other, Direction::kRowwise), kWhole);
+    EXPECT_EQ(decoded(*other, Direction::kColumnwise), (std::vector<double>{2, 4, 6, 8}));
+  });
+}
+
+TEST(GatherOperand, WhatIsSharedTravelsOnce) {
+  run_loopback_ranks(2, [](Communicator& tp) {
+    const Tensor x = own_row(tp);
+    const auto calls_of = [&](const std::shared_ptr<QuantizedTensor>& shard, Usage wanted) {
+      const auto before = tp.counters().calls(Traffic::kTrainer);
+      const auto all = gather_operand(shard, wanted, tp, "fc", "activation");
+      for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+        if (wanted.has(direction)) {
+          EXPECT_EQ(decoded(*all, direction), kWhole);
+        }
+      }
+      return tp.counters().calls(Traffic::kTrainer) - before;
+    };
+    const auto codes = quantize_float8(x.view(), DType::kE4M3, 1.0F, kBoth);
+    EXPECT_EQ(calls_of(std::make_shared<DebugQuantizedTensor>(x.shape(), codes, codes), kBoth), 1U);
+    EXPECT_EQ(calls_of(std::make_shared<DebugQuantizedTensor>(x.shape(), codes, codes), kRowwise), 1U);
+    // Two objects that borrow one memory are one thing to send.
+    EXPECT_EQ(calls_of(std::make_shared<DebugQuantizedTensor>(
+                           x.shape(), std::make_shared<HighPrecisionTensor>(x.view()),
+                           std::make_shared<HighPrecisionTensor>(x.view())),
+                       kBoth),
+              1U);
+  });
+}
+
+TEST(GatherOperand, DecodesWithTheOwnScale) {
+  run_loopback_ranks(2, [](Communicator& tp) {
+    const auto all =
+        gather_operand(quantize_float8(own_row(tp).view(), DType::kE4M3, tp.rank() == 0 ? 1.0F : 2.0F, {}),
+                       kRowwise, tp, "fc", "activation");
+    EXPECT_EQ(decoded(*all, Direction::kRowwise),
+              tp.rank() == 0 ? (std::vector<double>{1, 2, 6, 8}) : (std::vector<double>{0.5, 1, 3, 4}));
+  });
+}
+
+}  // namespace
+}  // namespace amaxscope::megatron
