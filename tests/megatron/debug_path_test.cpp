@@ -1,74 +1,23 @@
-// Layers under a debug session: the order of hooks, what each sees, and that observing changes no byte.
+// Layers under a debug session: the order of hooks and what each sees.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "collectives/loopback_communicator.hpp"
-#include "features/builtin.hpp"
 #include "megatron/model_support.hpp"
+#include "megatron/recorder.hpp"
 #include "megatron/trainer.hpp"
 
 namespace amaxscope::megatron {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::names;
 using testing::random_batch;
 using testing::random_tensor;
-using testing::small_model;
+using testing::Seen;
+using testing::session_options;
 using testing::to_doubles;
-
-BatchSource random_batches() {
-  return [](std::int64_t iteration, int microbatch) {
-    return random_batch(static_cast<std::uint64_t>(iteration * 100 + microbatch), 16, 64);
-  };
-}
-
-/// What one inspecting hook saw.
-struct Seen {
-  std::string what;  ///< "layer tensor layout phase microbatch"
-  Shape shape;
-  std::vector<double> values;
-  std::vector<double> rowwise;
-};
-
-/// A feature that notes every tensor it is shown.
-class Recorder final : public Feature {
- public:
-  Recorder(FeatureConfig config, std::vector<Seen>& seen) : Feature(std::move(config)), seen_(seen) {}
-  [[nodiscard]] bool alters_numerics() const override { return false; }
-  [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor&,
-                                                std::int64_t iteration) const override {
-    return {iteration != 1, iteration + 1};
-  }
-  void inspect_tensor(const InspectContext& context) override {
-    seen_.push_back({fmt::format("{} {} {} {} {}", context.tensor.layer, context.tensor.name,
-                                 to_string(context.tensor.layout), to_string(context.moment.phase),
-                                 context.moment.microbatch),
-                     context.x.shape(), to_doubles(context.x),
-                     context.rowwise == nullptr
-                         ? std::vector<double>{}
-                         : to_doubles(context.rowwise->dequantize(DType::kF32, Direction::kRowwise).view())});
-  }
-
- private:
-  std::vector<Seen>& seen_;
-};
-
-FeatureRegistry with_recorder(std::vector<Seen>& seen) {
-  FeatureRegistry registry = builtin_features();
-  registry.add({.schema = {.name = "Recorder", .doc = "Notes what it sees."},
-                .base_namespace = false,
-                .make = [&seen](FeatureConfig config) {
-                  return std::make_unique<Recorder>(std::move(config), seen);
-                }});
-  return registry;
-}
-
-SessionOptions session_options(const std::string& yaml) {
-  SessionOptions options;
-  options.config_text = yaml;
-  options.deadline = std::chrono::seconds(20);
-  return options;
-}
+using testing::with_recorder;
 
 constexpr const char* kRecordEverything = R"(
 all:
@@ -79,12 +28,6 @@ all:
     Recorder:
       enabled: True
 )";
-
-std::vector<std::string> names(const std::vector<Seen>& seen) {
-  std::vector<std::string> result;
-  for (const Seen& one : seen) result.push_back(one.what);
-  return result;
-}
 
 TEST(DebugPath, HooksComeInTheOrderOfTheGemms) {
   std::vector<Seen> seen;
@@ -193,181 +136,6 @@ TEST(DebugPath, ShapesAndLayoutsUnderSequenceParallelism) {
   }
 }
 
-struct Setting {
-  RecipeKind recipe = RecipeKind::kNone;
-  DType dtype = DType::kF32;
-  bool sequence_parallel = false;
-  GemmArithmetic arithmetic = GemmArithmetic::kBlas;
-};
-
-struct Outcome {
-  std::vector<std::uint64_t> digests;
-  std::vector<double> losses;  ///< rank 0's
-};
-
-/// Two ranks, three iterations of two micro-batches, under a YAML (empty: without a session).
-Outcome train(const Setting& setting, const std::string& yaml) {
-  Outcome outcome;
-  outcome.digests.resize(2);
-  run_loopback_ranks(2, [&](Communicator& tp) {
-    std::vector<Seen> seen;
-    const FeatureRegistry registry = with_recorder(seen);
-    std::unique_ptr<DebugSession> session;
-    if (!yaml.empty()) {
-      session = std::make_unique<DebugSession>(
-          registry, SessionGroups{.world = &tp, .tp = &tp, .dp_cp = nullptr, .stage = &tp},
-          session_options(yaml));
-    }
-    TrainerOptions options;
-    options.model = small_model();
-    options.recipe = setting.recipe;
-    options.dtype = setting.dtype;
-    options.sequence_parallel = setting.sequence_parallel;
-    options.arithmetic = setting.arithmetic;
-    options.micro_batches = 2;
-    options.learning_rate.peak = 3e-3;
-    Trainer trainer(options, {.world = &tp, .tp = &tp, .dp = nullptr, .amax = &tp}, session.get());
-    std::vector<double> losses;
-    trainer.run(3, random_batches(), [&](const StepReport& report) { losses.push_back(report.loss); });
-    if (session != nullptr) {
-      EXPECT_FALSE(session->detached());
-      session->close();
-    }
-    outcome.digests[static_cast<std::size_t>(tp.rank())] = trainer.digest();
-    if (tp.rank() == 0) outcome.losses = losses;
-  });
-  return outcome;
-}
-
-std::vector<Setting> all_settings() {
-  std::vector<Setting> settings;
-  for (const RecipeKind recipe : {RecipeKind::kNone, RecipeKind::kDelayed, RecipeKind::kCurrent}) {
-    for (const bool sequence_parallel : {false, true}) {
-      settings.push_back({recipe, DType::kF32, sequence_parallel, GemmArithmetic::kBlas});
-      settings.push_back({recipe, DType::kBF16, sequence_parallel, GemmArithmetic::kBlas});
-    }
-    settings.push_back({recipe, DType::kF32, true, GemmArithmetic::kExact});
-  }
-  return settings;
-}
-
-constexpr const char* kObserveEverything = R"(
-all:
-  enabled: True
-  layers:
-    layer_name_regex_pattern: .*
-  transformer_engine:
-    Recorder:
-      enabled: True
-    LogTensorStats:
-      enabled: True
-      tensors: [activation, weight, gradient, output, wgrad, dgrad]
-      stats: [min, max, mean, std, l1_norm, l2_norm, cur_amax, dynamic_range]
-      freq: 2
-)";
-
-TEST(DebugPath, ObservingChangesNoByte) {
-  for (const Setting& setting : all_settings()) {
-    SCOPED_TRACE(fmt::format("{} {} sequence {} exact {}", to_string(setting.recipe),
-                             to_string(setting.dtype), setting.sequence_parallel,
-                             setting.arithmetic == GemmArithmetic::kExact));
-    const Outcome plain = train(setting, "");
-    const Outcome observed = train(setting, kObserveEverything);
-    EXPECT_EQ(observed.digests, plain.digests);
-    EXPECT_EQ(observed.losses, plain.losses);
-  }
-}
-
-constexpr const char* kMixedPlans = R"(
-high:
-  enabled: True
-  layers:
-    layer_name_regex_pattern: linear_(qkv|proj)
-  transformer_engine:
-    DisableQuantizationGEMM:
-      enabled: True
-      gemms: [wgrad]
-scaled:
-  enabled: True
-  layers:
-    layer_name_regex_pattern: linear_fc
-  transformer_engine:
-    PerTensorScaling:
-      enabled: True
-      gemms_struct:
-        - gemm: fprop
-          tensors: [activation, weight]
-        - gemm: dgrad
-          tensors: [gradient]
-)";
-
-// Rowwise and columnwise members of different kinds, gathered each under sequence parallelism.
-TEST(DebugPath, MixedPlansTrainAsWellAsTheRecipe) {
-  for (const bool sequence_parallel : {false, true}) {
-    const Setting setting{RecipeKind::kDelayed, DType::kF32, sequence_parallel, GemmArithmetic::kBlas};
-    const Outcome plain = train(setting, "");
-    const Outcome mixed = train(setting, kMixedPlans);
-    EXPECT_NE(mixed.digests, plain.digests);
-    for (std::size_t i = 0; i < plain.losses.size(); ++i) EXPECT_NEAR(mixed.losses[i], plain.losses[i], 0.05);
-  }
-}
-
-constexpr const char* kModifiedResults = R"(
-results:
-  enabled: True
-  layers:
-    layer_name_regex_pattern: linear_
-  transformer_engine:
-    FakeQuant:
-      enabled: True
-      quant_format: FP8E4M3
-      amax_scope: local
-      gemms_struct:
-        - gemm: fprop
-          tensors: [output]
-        - gemm: dgrad
-          tensors: [dgrad]
-        - gemm: wgrad
-          tensors: [wgrad]
-)";
-
-TEST(DebugPath, ModifiedResultsTakeTheirPlaceUnderBothArithmetics) {
-  const Setting blas{RecipeKind::kNone, DType::kF32, true, GemmArithmetic::kBlas};
-  const Setting exact{RecipeKind::kNone, DType::kF32, true, GemmArithmetic::kExact};
-  const Outcome plain = train(blas, "");
-  const Outcome modified = train(blas, kModifiedResults);
-  const Outcome modified_exact = train(exact, kModifiedResults);
-  EXPECT_NE(modified.losses.front(), plain.losses.front());
-  for (std::size_t i = 0; i < plain.losses.size(); ++i) {
-    EXPECT_NEAR(modified.losses[i], plain.losses[i], 0.02);
-    // Apart from sums whose last bits decide how a code rounds, both round the same values.
-    EXPECT_NEAR(modified_exact.losses[i], modified.losses[i],
-                std::abs(modified.losses[i] - plain.losses[i]) / 4);
-  }
-}
-
-constexpr const char* kDisableEverything = R"(
-all:
-  enabled: True
-  layers:
-    layer_name_regex_pattern: .*
-  transformer_engine:
-    DisableQuantizationLayer:
-      enabled: True
-)";
-
-TEST(DebugPath, DisablingQuantizationEverywhereEqualsNoRecipe) {
-  for (const bool sequence_parallel : {false, true}) {
-    for (const RecipeKind recipe : {RecipeKind::kDelayed, RecipeKind::kCurrent}) {
-      const Outcome none =
-          train({RecipeKind::kNone, DType::kF32, sequence_parallel, GemmArithmetic::kBlas}, "");
-      const Outcome disabled =
-          train({recipe, DType::kF32, sequence_parallel, GemmArithmetic::kBlas}, kDisableEverything);
-      EXPECT_EQ(disabled.digests, none.digests) << to_string(recipe);
-    }
-  }
-}
-
 TEST(DebugPath, TheSessionHearsOfScalarsAndOfWhatIsNoOperand) {
   constexpr const char* kObserve = R"(
 stream:
@@ -381,9 +149,9 @@ stream:
   const FeatureRegistry registry = with_recorder(seen);
   DebugSession session(registry, {}, session_options(kObserve));
   TrainerOptions options;
-  options.model = small_model();
+  options.model = testing::small_model();
   Trainer trainer(options, {}, &session);
-  trainer.step(random_batches());
+  trainer.step([](std::int64_t, int) { return random_batch(1, 16, 64); });
   const std::vector<std::string> all = names(seen);
   ASSERT_GE(all.size(), 3U);
   EXPECT_THAT(std::vector<std::string>(all.begin(), all.begin() + 3),

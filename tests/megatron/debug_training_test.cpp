@@ -1,0 +1,201 @@
+// Trainings under debug configs: observing changes no byte, modifying changes what it says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/loopback_communicator.hpp"
+#include "megatron/model_support.hpp"
+#include "megatron/recorder.hpp"
+#include "megatron/trainer.hpp"
+
+namespace amaxscope::megatron {
+namespace {
+
+using testing::random_batch;
+using testing::Seen;
+using testing::session_options;
+using testing::small_model;
+using testing::with_recorder;
+
+BatchSource random_batches() {
+  return [](std::int64_t iteration, int microbatch) {
+    return random_batch(static_cast<std::uint64_t>(iteration * 100 + microbatch), 16, 64);
+  };
+}
+
+struct Setting {
+  RecipeKind recipe = RecipeKind::kNone;
+  DType dtype = DType::kF32;
+  bool sequence_parallel = false;
+  GemmArithmetic arithmetic = GemmArithmetic::kBlas;
+};
+
+struct Outcome {
+  std::vector<std::uint64_t> digests;
+  std::vector<double> losses;  ///< rank 0's
+};
+
+/// Two ranks, three iterations of two micro-batches, under a YAML (empty: without a session).
+Outcome train(const Setting& setting, const std::string& yaml) {
+  Outcome outcome;
+  outcome.digests.resize(2);
+  run_loopback_ranks(2, [&](Communicator& tp) {
+    std::vector<Seen> seen;
+    const FeatureRegistry registry = with_recorder(seen);
+    std::unique_ptr<DebugSession> session;
+    if (!yaml.empty()) {
+      session = std::make_unique<DebugSession>(
+          registry, SessionGroups{.world = &tp, .tp = &tp, .dp_cp = nullptr, .stage = &tp},
+          session_options(yaml));
+    }
+    TrainerOptions options;
+    options.model = small_model();
+    options.recipe = setting.recipe;
+    options.dtype = setting.dtype;
+    options.sequence_parallel = setting.sequence_parallel;
+    options.arithmetic = setting.arithmetic;
+    options.micro_batches = 2;
+    options.learning_rate.peak = 3e-3;
+    Trainer trainer(options, {.world = &tp, .tp = &tp, .dp = nullptr, .amax = &tp}, session.get());
+    std::vector<double> losses;
+    trainer.run(3, random_batches(), [&](const StepReport& report) { losses.push_back(report.loss); });
+    if (session != nullptr) {
+      EXPECT_FALSE(session->detached());
+      session->close();
+    }
+    outcome.digests[static_cast<std::size_t>(tp.rank())] = trainer.digest();
+    if (tp.rank() == 0) outcome.losses = losses;
+  });
+  return outcome;
+}
+
+std::vector<Setting> all_settings() {
+  std::vector<Setting> settings;
+  for (const RecipeKind recipe : {RecipeKind::kNone, RecipeKind::kDelayed, RecipeKind::kCurrent}) {
+    for (const bool sequence_parallel : {false, true}) {
+      settings.push_back({recipe, DType::kF32, sequence_parallel, GemmArithmetic::kBlas});
+      settings.push_back({recipe, DType::kBF16, sequence_parallel, GemmArithmetic::kBlas});
+    }
+    settings.push_back({recipe, DType::kF32, true, GemmArithmetic::kExact});
+  }
+  return settings;
+}
+
+constexpr const char* kObserveEverything = R"(
+all:
+  enabled: True
+  layers:
+    layer_name_regex_pattern: .*
+  transformer_engine:
+    Recorder:
+      enabled: True
+    LogTensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient, output, wgrad, dgrad]
+      stats: [min, max, mean, std, l1_norm, l2_norm, cur_amax, dynamic_range]
+      freq: 2
+)";
+
+TEST(DebugTraining, ObservingChangesNoByte) {
+  for (const Setting& setting : all_settings()) {
+    SCOPED_TRACE(fmt::format("{} {} sequence {} exact {}", to_string(setting.recipe),
+                             to_string(setting.dtype), setting.sequence_parallel,
+                             setting.arithmetic == GemmArithmetic::kExact));
+    const Outcome plain = train(setting, "");
+    const Outcome observed = train(setting, kObserveEverything);
+    EXPECT_EQ(observed.digests, plain.digests);
+    EXPECT_EQ(observed.losses, plain.losses);
+  }
+}
+
+constexpr const char* kMixedPlans = R"(
+high:
+  enabled: True
+  layers:
+    layer_name_regex_pattern: linear_(qkv|proj)
+  transformer_engine:
+    DisableQuantizationGEMM:
+      enabled: True
+      gemms: [wgrad]
+scaled:
+  enabled: True
+  layers:
+    layer_name_regex_pattern: linear_fc
+  transformer_engine:
+    PerTensorScaling:
+      enabled: True
+      gemms_struct:
+        - gemm: fprop
+          tensors: [activation, weight]
+        - gemm: dgrad
+          tensors: [gradient]
+)";
+
+// Rowwise and columnwise members of different kinds, gathered each under sequence parallelism.
+TEST(DebugTraining, MixedPlansTrainAsWellAsTheRecipe) {
+  for (const bool sequence_parallel : {false, true}) {
+    const Setting setting{RecipeKind::kDelayed, DType::kF32, sequence_parallel, GemmArithmetic::kBlas};
+    const Outcome plain = train(setting, "");
+    const Outcome mixed = train(setting, kMixedPlans);
+    EXPECT_NE(mixed.digests, plain.digests);
+    for (std::size_t i = 0; i < plain.losses.size(); ++i) EXPECT_NEAR(mixed.losses[i], plain.losses[i], 0.05);
+  }
+}
+
+constexpr const char* kModifiedResults = R"(
+results:
+  enabled: True
+  layers:
+    layer_name_regex_pattern: linear_
+  transformer_engine:
+    FakeQuant:
+      enabled: True
+      quant_format: FP8E4M3
+      amax_scope: local
+      gemms_struct:
+        - gemm: fprop
+          tensors: [output]
+        - gemm: dgrad
+          tensors: [dgrad]
+        - gemm: wgrad
+          tensors: [wgrad]
+)";
+
+TEST(DebugTraining, ModifiedResultsTakeTheirPlaceUnderBothArithmetics) {
+  const Setting blas{RecipeKind::kNone, DType::kF32, true, GemmArithmetic::kBlas};
+  const Setting exact{RecipeKind::kNone, DType::kF32, true, GemmArithmetic::kExact};
+  const Outcome plain = train(blas, "");
+  const Outcome modified = train(blas, kModifiedResults);
+  const Outcome modified_exact = train(exact, kModifiedResults);
+  EXPECT_NE(modified.losses.front(), plain.losses.front());
+  for (std::size_t i = 0; i < plain.losses.size(); ++i) {
+    EXPECT_NEAR(modified.losses[i], plain.losses[i], 0.02);
+    // Apart from sums whose last bits decide how a code rounds, both round the same values.
+    EXPECT_NEAR(modified_exact.losses[i], modified.losses[i],
+                std::abs(modified.losses[i] - plain.losses[i]) / 4);
+  }
+}
+
+constexpr const char* kDisableEverything = R"(
+all:
+  enabled: True
+  layers:
+    layer_name_regex_pattern: .*
+  transformer_engine:
+    DisableQuantizationLayer:
+      enabled: True
+)";
+
+TEST(DebugTraining, DisablingQuantizationEverywhereEqualsNoRecipe) {
+  for (const bool sequence_parallel : {false, true}) {
+    for (const RecipeKind recipe : {RecipeKind::kDelayed, RecipeKind::kCurrent}) {
+      const Outcome none =
+          train({RecipeKind::kNone, DType::kF32, sequence_parallel, GemmArithmetic::kBlas}, "");
+      const Outcome disabled =
+          train({recipe, DType::kF32, sequence_parallel, GemmArithmetic::kBlas}, kDisableEverything);
+      EXPECT_EQ(disabled.digests, none.digests) << to_string(recipe);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace amaxscope::megatron
