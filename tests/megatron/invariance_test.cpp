@@ -33,8 +33,8 @@ class Recorder final : public Feature {
  public:
   Recorder(FeatureConfig config, Recording& recording) : Feature(std::move(config)), recording_(recording) {}
   [[nodiscard]] bool alters_numerics() const override { return false; }
-  [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor&, std::int64_t) const override {
-    return Decision::always();
+  [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor& tensor, std::int64_t) const override {
+    return config().params(std::nullopt, tensor.kind) != nullptr ? Decision::always() : Decision::never();
   }
   void inspect_tensor(const InspectContext& context) override {
     const auto values = context.x.values<float>();
