@@ -123,7 +123,7 @@ TEST_F(Train, LogsAreThereAndWellFormed) {
 
   const std::string run_file = read("logs/run.json");
   EXPECT_THAT(run_file, AllOf(HasSubstr("observe"), HasSubstr("cur_amax")));
-  EXPECT_NO_THROW(static_cast<void>(nlohmann::json::parse(run_file)));
+  EXPECT_TRUE(nlohmann::json::accept(run_file));
 }
 
 TEST_F(Train, TextModeSaysWhatHappenedAndWhereTheLogsAre) {
