@@ -149,7 +149,7 @@ class SingleRankCommunicator final : public LoopbackCommunicator {
   [[noreturn]] void abort(int status, std::string_view reason) override {
     const std::string line = fmt::format("{}\n", reason);
     std::fflush(nullptr);
-    std::fwrite(line.data(), 1, line.size(), stderr);
+    static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
     std::_Exit(status);  // not exit(): destructors of a program in an unknown state do not run
   }
 

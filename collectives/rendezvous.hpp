@@ -50,7 +50,7 @@ class Rendezvous {
   enum class Kind : std::uint8_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBarrier, kSplit };
   /// What all ranks must agree on.
   struct Call {
-    Kind kind;
+    Kind kind = Kind::kBarrier;
     std::size_t bytes = 0;
     std::optional<std::pair<DType, ReduceOp>> reduction = {};
     int root = 0;

@@ -15,7 +15,8 @@ namespace {
 
 std::string lowercase(std::string_view text) {
   std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(result, result.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return result;
 }
 
@@ -36,8 +37,9 @@ Environment Environment::from_process() {
     const std::string_view text(value);
     int threads = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
-    AMAXSCOPE_CHECK(error == std::errc() && end == text.data() + text.size() && threads >= 1, ErrorCode::kUsage,
-                    "AMAXSCOPE_THREADS=\"{}\" is not a number of threads; give an integer of at least 1", text);
+    AMAXSCOPE_CHECK(
+        error == std::errc() && end == text.data() + text.size() && threads >= 1, ErrorCode::kUsage,
+        "AMAXSCOPE_THREADS=\"{}\" is not a number of threads; give an integer of at least 1", text);
     result.threads = threads;
   }
   if (const char* value = std::getenv("AMAXSCOPE_LOG_LEVEL")) {

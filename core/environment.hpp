@@ -10,7 +10,8 @@ namespace amaxscope {
 struct Environment {
   /// AMAXSCOPE: "off" (also 0, false, no) turns every session into nothing. Anything else, or unset: on.
   bool enabled = true;
-  /// AMAXSCOPE_THREADS: how many threads kernels of this rank may use; unset: the cores of the rank's binding.
+  /// AMAXSCOPE_THREADS: how many threads kernels of this rank may use; unset: the cores of the rank's
+  /// binding.
   std::optional<int> threads;
   /// AMAXSCOPE_LOG_LEVEL: trace, debug, info (default), warn, error.
   std::string log_level = "info";

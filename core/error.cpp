@@ -4,14 +4,22 @@ namespace amaxscope {
 
 std::string_view to_string(ErrorCode code) noexcept {
   switch (code) {
-    case ErrorCode::kUsage: return "usage";
-    case ErrorCode::kConfig: return "config";
-    case ErrorCode::kInput: return "input";
-    case ErrorCode::kTensor: return "tensor";
-    case ErrorCode::kMismatch: return "mismatch";
-    case ErrorCode::kDeadline: return "deadline";
-    case ErrorCode::kIo: return "io";
-    case ErrorCode::kInternal: return "internal";
+    case ErrorCode::kUsage:
+      return "usage";
+    case ErrorCode::kConfig:
+      return "config";
+    case ErrorCode::kInput:
+      return "input";
+    case ErrorCode::kTensor:
+      return "tensor";
+    case ErrorCode::kMismatch:
+      return "mismatch";
+    case ErrorCode::kDeadline:
+      return "deadline";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kInternal:
+      return "internal";
   }
   return "unknown";
 }

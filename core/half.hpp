@@ -56,7 +56,8 @@ constexpr F16 to_f16(float x) noexcept {
   const std::uint32_t remainder = significand & ((1U << shift) - 1U);
   const std::uint32_t half = 1U << (shift - 1);
   significand >>= shift;
-  significand += static_cast<std::uint32_t>(remainder > half || (remainder == half && (significand & 1U) != 0));
+  significand +=
+      static_cast<std::uint32_t>(remainder > half || (remainder == half && (significand & 1U) != 0));
   return {static_cast<std::uint16_t>(sign | (base + significand))};
 }
 

@@ -15,11 +15,16 @@ namespace {
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kTrace: return spdlog::level::trace;
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarn: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kTrace:
+      return spdlog::level::trace;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -42,10 +47,10 @@ class LevelName : public spdlog::custom_flag_formatter {
 
 LogLevel parse_log_level(std::string_view text) {
   constexpr std::array<std::pair<std::string_view, LogLevel>, 5> kLevels = {{{"trace", LogLevel::kTrace},
-                                                                            {"debug", LogLevel::kDebug},
-                                                                            {"info", LogLevel::kInfo},
-                                                                            {"warn", LogLevel::kWarn},
-                                                                            {"error", LogLevel::kError}}};
+                                                                             {"debug", LogLevel::kDebug},
+                                                                             {"info", LogLevel::kInfo},
+                                                                             {"warn", LogLevel::kWarn},
+                                                                             {"error", LogLevel::kError}}};
   for (const auto& [name, level] : kLevels) {
     if (name == text) return level;
   }
@@ -82,7 +87,8 @@ void Log::add_file(const std::filesystem::path& path) {
     file->set_formatter(std::move(formatter));
     state_->logger.sinks().push_back(std::move(file));
   } catch (const spdlog::spdlog_ex& error) {
-    throw Error(ErrorCode::kIo, fmt::format("{}: cannot be opened for messages: {}", path.string(), error.what()));
+    throw Error(ErrorCode::kIo,
+                fmt::format("{}: cannot be opened for messages: {}", path.string(), error.what()));
   }
 }
 

@@ -10,8 +10,8 @@ Shape::Shape(std::initializer_list<std::int64_t> extents)
     : Shape(std::span<const std::int64_t>(extents.begin(), extents.size())) {}
 
 Shape::Shape(std::span<const std::int64_t> extents) : rank_(static_cast<int>(extents.size())) {
-  AMAXSCOPE_CHECK(extents.size() <= kMaxRank, ErrorCode::kTensor, "a tensor has at most {} dimensions, got {}",
-                  kMaxRank, extents.size());
+  AMAXSCOPE_CHECK(extents.size() <= kMaxRank, ErrorCode::kTensor,
+                  "a tensor has at most {} dimensions, got {}", kMaxRank, extents.size());
   constexpr std::int64_t kMaxElements = std::int64_t{1} << 62;
   std::int64_t product = 1;
   for (std::size_t i = 0; i < extents.size(); ++i) {

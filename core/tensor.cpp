@@ -26,8 +26,8 @@ TensorView::TensorView(const void* data, DType dtype, Shape shape, Device device
       row_stride_(row_stride < 0 ? shape.cols() : row_stride) {
   AMAXSCOPE_CHECK(data != nullptr || shape.numel() == 0, ErrorCode::kTensor,
                   "null data for a {} tensor of shape {}", to_string(dtype), to_string(shape));
-  AMAXSCOPE_CHECK(row_stride_ >= shape.cols(), ErrorCode::kTensor, "row stride {} is smaller than a row of {}",
-                  row_stride_, shape.cols());
+  AMAXSCOPE_CHECK(row_stride_ >= shape.cols(), ErrorCode::kTensor,
+                  "row stride {} is smaller than a row of {}", row_stride_, shape.cols());
 }
 
 TensorView TensorView::reshaped(Shape shape) const {
@@ -81,8 +81,9 @@ void Tensor::reshape(Shape shape) {
 }
 
 void Tensor::copy_from_host(const void* source, std::size_t count) {
-  AMAXSCOPE_CHECK(count == bytes(), ErrorCode::kTensor, "{} bytes given for a {} tensor of shape {} ({} bytes)",
-                  count, to_string(dtype_), to_string(shape_), bytes());
+  AMAXSCOPE_CHECK(count == bytes(), ErrorCode::kTensor,
+                  "{} bytes given for a {} tensor of shape {} ({} bytes)", count, to_string(dtype_),
+                  to_string(shape_), bytes());
   if (count != 0) std::memcpy(memory_.get(), source, count);
 }
 

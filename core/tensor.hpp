@@ -1,6 +1,6 @@
 // Tensors and views of them.
-// A view never owns: whoever made it keeps the memory alive, on a device until the work enqueued on the view's
-// stream is done. A Tensor owns its memory and is movable, not copyable (clone() says what it costs).
+// A view never owns: whoever made it keeps the memory alive, on a device until the work enqueued on the
+// view's stream is done. A Tensor owns its memory and is movable, not copyable (clone() says what it costs).
 // Thread safety: const use from several threads is safe. Nothing here blocks.
 #pragma once
 
@@ -18,14 +18,38 @@ namespace amaxscope {
 
 template <class T>
 struct DTypeOf;
-template <> struct DTypeOf<double> { static constexpr DType value = DType::kF64; };
-template <> struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
-template <> struct DTypeOf<F16> { static constexpr DType value = DType::kF16; };
-template <> struct DTypeOf<BF16> { static constexpr DType value = DType::kBF16; };
-template <> struct DTypeOf<std::uint32_t> { static constexpr DType value = DType::kU32; };
-template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::kI32; };
-template <> struct DTypeOf<std::uint64_t> { static constexpr DType value = DType::kU64; };
-template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::kI64; };
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kF64;
+};
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kF32;
+};
+template <>
+struct DTypeOf<F16> {
+  static constexpr DType value = DType::kF16;
+};
+template <>
+struct DTypeOf<BF16> {
+  static constexpr DType value = DType::kBF16;
+};
+template <>
+struct DTypeOf<std::uint32_t> {
+  static constexpr DType value = DType::kU32;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::kI32;
+};
+template <>
+struct DTypeOf<std::uint64_t> {
+  static constexpr DType value = DType::kU64;
+};
+template <>
+struct DTypeOf<std::int64_t> {
+  static constexpr DType value = DType::kI64;
+};
 
 /// Bytes that `numel` elements take.
 std::size_t size_bytes(DType dtype, std::int64_t numel) noexcept;
@@ -124,9 +148,13 @@ class Tensor {
   operator MutableTensorView() { return mutable_view(); }  // NOLINT(google-explicit-constructor)
 
   template <class T>
-  [[nodiscard]] std::span<const T> values() const { return view().values<T>(); }
+  [[nodiscard]] std::span<const T> values() const {
+    return view().values<T>();
+  }
   template <class T>
-  [[nodiscard]] std::span<T> values() { return mutable_view().values<T>(); }
+  [[nodiscard]] std::span<T> values() {
+    return mutable_view().values<T>();
+  }
 
   [[nodiscard]] Tensor clone() const;
   void reshape(Shape shape);  ///< same number of elements

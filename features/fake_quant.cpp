@@ -96,7 +96,7 @@ FeatureEntry fake_quant_entry() {
                  .keys = {{.name = std::string(kFormat),
                            .type = KeyType::kString,
                            .required = true,
-                               .default_text = "",
+                           .default_text = "",
                            .doc = "The format to go through. FP8E4M3 and FP8E5M2 are built.",
                            .allowed = format_names()},
                           amax_scope_key()}},

@@ -17,8 +17,8 @@ void cast_transpose_to_fp8(const TensorView& x, const TensorView& scale, const M
 /// out [K, M] = transpose of x [M, K]; any one, two, four or eight byte element type.
 void transpose(const TensorView& x, const MutableTensorView& out);
 
-/// Between f64, f32, f16 and bf16, rounded once, to nearest, ties to even; same shape. NaN stays NaN, in f16 and bf16
-/// the quiet 0x7FFF when it comes from a wider type; the same type is copied bit for bit.
+/// Between f64, f32, f16 and bf16, rounded once, to nearest, ties to even; same shape. NaN stays NaN, in f16
+/// and bf16 the quiet 0x7FFF when it comes from a wider type; the same type is copied bit for bit.
 void convert(const TensorView& x, const MutableTensorView& out);
 
 }  // namespace amaxscope

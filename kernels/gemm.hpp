@@ -19,8 +19,8 @@ struct GemmOperand {
 };
 
 /// out = (A * B^T) * scale_inv_a * scale_inv_b + beta * out. Accumulates in fp32 (OpenBLAS sgemm on decoded,
-/// unscaled codes). out: f32, or f16/bf16 (rounded once, beta must be 0). f64 operands with an f64 out use dgemm.
-/// CPU. Throws Error(kTensor) when shapes or types do not fit.
+/// unscaled codes). out: f32, or f16/bf16 (rounded once, beta must be 0). f64 operands with an f64 out use
+/// dgemm. CPU. Throws Error(kTensor) when shapes or types do not fit.
 void gemm(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out, float beta = 0.0F);
 
 /// out[f64] = A * B^T of the decoded but *unscaled* operands, in double, k ascending: exact for FP8 codes as

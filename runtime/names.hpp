@@ -23,8 +23,9 @@ enum class Layout {
 };
 
 inline constexpr std::array kAllGemms = {Gemm::kFprop, Gemm::kDgrad, Gemm::kWgrad};
-inline constexpr std::array kAllTensors = {TensorKind::kActivation, TensorKind::kWeight, TensorKind::kGradient,
-                                           TensorKind::kOutput,     TensorKind::kWgrad,  TensorKind::kDgrad};
+inline constexpr std::array kAllTensors = {TensorKind::kActivation, TensorKind::kWeight,
+                                           TensorKind::kGradient,   TensorKind::kOutput,
+                                           TensorKind::kWgrad,      TensorKind::kDgrad};
 
 std::string_view to_string(Gemm gemm) noexcept;            ///< "fprop"
 std::string_view to_string(TensorKind tensor) noexcept;    ///< "activation"

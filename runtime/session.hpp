@@ -3,9 +3,9 @@
 // Ownership: owns features, statistics, sinks and its own communicators (splits of those it is given, so its
 // traffic never meets the trainer's). Borrowed groups must outlive it.
 // Thread safety: one thread at a time. Two sessions can live in one process.
-// Blocking: construction with a config, freeze(), step() with something due and close() talk to the other ranks of
-// a group, up to the deadline; everything else is local. A step with nothing due does no collective, takes no lock
-// and allocates nothing.
+// Blocking: construction with a config, freeze(), step() with something due and close() talk to the other
+// ranks of a group, up to the deadline; everything else is local. A step with nothing due does no collective,
+// takes no lock and allocates nothing.
 #pragma once
 
 #include <array>
@@ -61,8 +61,8 @@ struct SessionOptions {
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
   AmaxScope amax_scope = AmaxScope::kTensor;
   ReplicaCounting replica_counting = ReplicaCounting::kOnce;
-  bool log_all_ranks = false;  ///< records of every rank of a group instead of its leader
-  bool strict = false;         ///< a section that matches no layer is an error
+  bool log_all_ranks = false;                      ///< records of every rank of a group instead of its leader
+  bool strict = false;                             ///< a section that matches no layer is an error
   std::map<std::string, std::string> run_options;  ///< the trainer's, for run.json
   std::vector<std::shared_ptr<Sink>> extra_sinks;
   Environment environment;
@@ -98,8 +98,8 @@ struct OperandQuantizers {
 
 class DebugSession {
  public:
-  /// Collective over groups.world when a config is given: rank 0's bytes are used everywhere, a rank that reads
-  /// other bytes is an error that shows both digests. Throws Error(kConfig) on all ranks alike.
+  /// Collective over groups.world when a config is given: rank 0's bytes are used everywhere, a rank that
+  /// reads other bytes is an error that shows both digests. Throws Error(kConfig) on all ranks alike.
   DebugSession(const FeatureRegistry& registry, const SessionGroups& groups, SessionOptions options);
   ~DebugSession();  ///< closes without talking to other ranks; a run that was not closed stays marked so
   DebugSession(const DebugSession&) = delete;
@@ -116,7 +116,8 @@ class DebugSession {
   [[nodiscard]] bool enabled() const noexcept;
   [[nodiscard]] bool detached() const noexcept;
 
-  /// The trainer's loss, gradient norm, learning rate, ...; written by rank 0 of the world with this iteration.
+  /// The trainer's loss, gradient norm, learning rate, ...; written by rank 0 of the world with this
+  /// iteration.
   void scalar(std::string_view name, double value);
   /// Any tensor that is not a GEMM operand. kind: residual, norm_weight, logits, parameter, ... Sections with
   /// `observe:` choose by name. Registers itself at its first appearance. Free when no section observes.
@@ -129,7 +130,8 @@ class DebugSession {
   /// Before any layer is registered.
   void set_reduction_group(Communicator* group);
 
-  /// Ends an iteration: reduces what is due, writes it, advances. Collective over a group that has something due.
+  /// Ends an iteration: reduces what is due, writes it, advances. Collective over a group that has something
+  /// due.
   void step();
   /// Flushes and marks the run closed. Idempotent; does not talk to other ranks.
   void close();

@@ -91,7 +91,7 @@ class MpiCommunicator final : public Communicator {
     const std::string line =
         fmt::format("[rank {}] {}\n", world_ranks()[static_cast<std::size_t>(rank_)], reason);
     std::fflush(nullptr);
-    std::fwrite(line.data(), 1, line.size(), stderr);  // one write: ranks share the stream
+    static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));  // one write: ranks share the stream
     MPI_Abort(MPI_COMM_WORLD, status);
     std::abort();  // MPI_Abort is not promised to end this process
   }

@@ -1,5 +1,6 @@
-// Per-tensor FP8 scales from an amax: numerics of TransformerEngine's recipe_common.cuh (compute_scale_from_amax)
-// and delayed_scaling.cu, with every correction of the result named. Shared by host and device; pure functions.
+// Per-tensor FP8 scales from an amax: numerics of TransformerEngine's recipe_common.cuh
+// (compute_scale_from_amax) and delayed_scaling.cu, with every correction of the result named. Shared by host
+// and device; pure functions.
 #pragma once
 
 #include <bit>
@@ -23,9 +24,9 @@ struct ScaleFromAmax {
 };
 
 struct ScaleOptions {
-  float max_value = 448.0F;           ///< what amax maps to: fp8_max(format) * 2^-margin
-  bool power_of_two = false;          ///< round the scale down to a power of two
-  float epsilon = 0.0F;               ///< amax below this is raised to it
+  float max_value = 448.0F;              ///< what amax maps to: fp8_max(format) * 2^-margin
+  bool power_of_two = false;             ///< round the scale down to a power of two
+  float epsilon = 0.0F;                  ///< amax below this is raised to it
   float value_for_infinity = kFloatMax;  ///< the scale when max_value / amax overflows
 };
 

@@ -30,12 +30,12 @@ struct Config {
   std::vector<std::string> warnings;    ///< formatted, "file:line:column: ..."
 };
 
-/// The bytes of a config file. Throws Error(kConfig) naming the path and the reason: missing, a directory, not
-/// readable, over 1 MiB.
+/// The bytes of a config file. Throws Error(kConfig) naming the path and the reason: missing, a directory,
+/// not readable, over 1 MiB.
 std::string read_config_file(const std::filesystem::path& path);
 
-/// Throws Error(kConfig) with every error of the text, one a line. A valid text without an enabled section (also
-/// an empty one) loads, with a warning.
+/// Throws Error(kConfig) with every error of the text, one a line. A valid text without an enabled section
+/// (also an empty one) loads, with a warning.
 Config load_config(std::string_view text, std::string source, const FeatureRegistry& registry);
 
 /// 64-bit FNV-1a of the bytes, 16 hex digits.

@@ -13,7 +13,8 @@
 
 namespace amaxscope {
 
-/// The keys that hold for one (GEMM, tensor): outer keys, overlaid by the GEMM's entry, overlaid by the tensor's.
+/// The keys that hold for one (GEMM, tensor): outer keys, overlaid by the GEMM's entry, overlaid by the
+/// tensor's.
 struct FeatureParams {
   std::map<std::string, ConfigValue, std::less<>> values;  ///< schema-checked; without list and schedule keys
   Schedule schedule;
@@ -44,16 +45,16 @@ struct FeatureConfig {
   SourcePosition position;
   bool base_namespace = false;
 
-  /// Keyed by what the feature takes: {gemm, tensor}, {gemm, none}, {none, tensor} or {none, none}. Only selected
-  /// combinations are present, and only those that can occur (weight in wgrad cannot).
+  /// Keyed by what the feature takes: {gemm, tensor}, {gemm, none}, {none, tensor} or {none, none}. Only
+  /// selected combinations are present, and only those that can occur (weight in wgrad cannot).
   std::map<std::pair<std::optional<Gemm>, std::optional<TensorKind>>, FeatureParams> selected;
   /// Base namespace: by free tensor name.
   std::map<std::string, FeatureParams, std::less<>> selected_names;
   /// The outer keys alone: for observed tensors, which have no GEMM.
   FeatureParams outer;
 
-  /// Null when not selected. Pass what the feature's schema takes; a tensor alone for a feature that takes both
-  /// finds nothing.
+  /// Null when not selected. Pass what the feature's schema takes; a tensor alone for a feature that takes
+  /// both finds nothing.
   [[nodiscard]] const FeatureParams* params(std::optional<Gemm> gemm, std::optional<TensorKind> tensor) const;
 };
 

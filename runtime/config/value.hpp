@@ -15,8 +15,8 @@ namespace amaxscope {
 class ConfigValue {
  public:
   using List = std::vector<ConfigValue>;
-  struct Member;                             // key, its place, value
-  using Mapping = std::vector<Member>;       // in the order of the file, keys unique
+  struct Member;                        // key, its place, value
+  using Mapping = std::vector<Member>;  // in the order of the file, keys unique
   using Data = std::variant<std::monostate, bool, std::int64_t, double, std::string, List, Mapping>;
 
   ConfigValue();
@@ -56,9 +56,9 @@ struct ConfigValue::Member {
   ConfigValue value;
 };
 
-/// Parses YAML 1.1 as PyYAML's safe loader reads it (config.md section 1): booleans, anchors, merge keys; also
-/// 1e-3 as a number. Errors (syntax, duplicate key, tag, alias bomb, over 1 MiB, 100,000 nodes or depth 64) go to
-/// the diagnostics and give null. An empty document is null.
+/// Parses YAML 1.1 as PyYAML's safe loader reads it (config.md section 1): booleans, anchors, merge keys;
+/// also 1e-3 as a number. Errors (syntax, duplicate key, tag, alias bomb, over 1 MiB, 100,000 nodes or depth
+/// 64) go to the diagnostics and give null. An empty document is null.
 ConfigValue parse_yaml(std::string_view text, Diagnostics& diagnostics);
 
 }  // namespace amaxscope

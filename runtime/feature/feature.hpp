@@ -1,8 +1,10 @@
-// What a debug feature is: decisions that depend only on the agreed config and the iteration, and the work itself.
+// What a debug feature is: decisions that depend only on the agreed config and the iteration, and the work
+// itself.
 //
 // One Feature object exists for each mention in the YAML; it sees all layers its section matched. Hooks are
-// called by the thread that runs the layer. A decision must be a pure function of layer, names and iteration, so
-// that all ranks decide alike without talking. An exception from a hook is reported with the feature's name.
+// called by the thread that runs the layer. A decision must be a pure function of layer, names and iteration,
+// so that all ranks decide alike without talking. An exception from a hook is reported with the feature's
+// name.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +24,9 @@
 
 namespace amaxscope {
 
-/// enabled now, and the next iteration at which that may change (none: never). All iterations from now up to, not
-/// including, `next` have the same answer: something due once in ten iterations answers {true, i + 1} when it is
-/// due and {false, the next multiple of ten} when it is not.
+/// enabled now, and the next iteration at which that may change (none: never). All iterations from now up to,
+/// not including, `next` have the same answer: something due once in ten iterations answers {true, i + 1}
+/// when it is due and {false, the next multiple of ten} when it is not.
 struct Decision {
   bool enabled = false;
   std::optional<std::int64_t> next;
@@ -61,8 +63,8 @@ class Registration {
  public:
   virtual ~Registration() = default;
   /// Declares a statistic of this tensor, due by this schedule. An identical one (same accumulator id, same
-  /// schedule) already declared is shared: the first to feed it in an iteration counts. make() is called twice.
-  /// The cell lives as long as the session.
+  /// schedule) already declared is shared: the first to feed it in an iteration counts. make() is called
+  /// twice. The cell lives as long as the session.
   virtual StatCell& declare(const InspectedTensor& tensor, const Schedule& schedule,
                             const std::function<std::unique_ptr<StatAccumulator>()>& make) = 0;
   /// One warning for each (layer, statistic) that cannot be given, and why.
@@ -74,23 +76,23 @@ struct ModifyContext {
   TensorKind tensor;
   std::int64_t iteration;
   TensorMoment moment;
-  const TensorView& x;              ///< high precision, never written
-  Quantizer* default_quantizer;     ///< the recipe's; null without one
-  Usage usage;                      ///< directions the result is used in
+  const TensorView& x;           ///< high precision, never written
+  Quantizer* default_quantizer;  ///< the recipe's; null without one
+  Usage usage;                   ///< directions the result is used in
   const FeatureParams& params;
-  AmaxScope amax_scope;             ///< the session's default, for features whose key does not say
-  AmaxReducer* tp_amax;             ///< MAX over the layer's tp_group; null for one rank
+  AmaxScope amax_scope;  ///< the session's default, for features whose key does not say
+  AmaxReducer* tp_amax;  ///< MAX over the layer's tp_group; null for one rank
 };
 
 struct InspectContext {
   const InspectedTensor& tensor;
   std::int64_t iteration;
   TensorMoment moment;
-  const TensorView& x;               ///< the original; empty view (no data, numel 0, has_original false) otherwise
-  bool has_original;                 ///< false for weights that exist in FP8 only
-  const QuantizedTensor* rowwise;    ///< operand of the rowwise GEMM, null for results and observed tensors
-  const QuantizedTensor* columnwise; ///< may be the same object
-  const Quantizer* quantizer;        ///< the recipe's; null without one
+  const TensorView& x;  ///< the original; empty view (no data, numel 0, has_original false) otherwise
+  bool has_original;    ///< false for weights that exist in FP8 only
+  const QuantizedTensor* rowwise;     ///< operand of the rowwise GEMM, null for results and observed tensors
+  const QuantizedTensor* columnwise;  ///< may be the same object
+  const Quantizer* quantizer;         ///< the recipe's; null without one
   AmaxReducer* tp_amax;
 
   /// What moments() has computed; start with none.
@@ -102,8 +104,8 @@ struct InspectContext {
 
 /// What a session says and listens to when it tells a feature of a layer.
 struct LayerTerms {
-  AmaxScope amax_scope = AmaxScope::kTensor;            ///< the session's default
-  std::function<void(const std::string&)> warn = {};    ///< a message to people; empty: nobody listens
+  AmaxScope amax_scope = AmaxScope::kTensor;          ///< the session's default
+  std::function<void(const std::string&)> warn = {};  ///< a message to people; empty: nobody listens
 };
 
 class Feature {
@@ -123,8 +125,8 @@ class Feature {
   /// Called once for each matching layer, before its first use. Throws Error(kConfig) for a layer the feature
   /// cannot serve, with the layer's name.
   virtual void check_layer(const LayerDescription&) const {}
-  /// What a session calls: check_layer, unless a feature needs the session's terms or has something to say about a
-  /// layer that it serves.
+  /// What a session calls: check_layer, unless a feature needs the session's terms or has something to say
+  /// about a layer that it serves.
   virtual void admit_layer(const LayerDescription& layer, const LayerTerms&) const { check_layer(layer); }
   /// Called once for each tensor that may be inspected; declares its statistics.
   virtual void register_tensor(const InspectedTensor&, Registration&) {}
@@ -140,10 +142,13 @@ class Feature {
   [[nodiscard]] virtual Decision inspect_tensor_enabled(const InspectedTensor&, std::int64_t) const {
     return Decision::never();
   }
-  /// Whether modify_tensor returns codes (true) or high precision: lets mixed GEMMs be refused at registration.
-  [[nodiscard]] virtual bool modifies_to_quantized(const LayerDescription&, Gemm, TensorKind) const { return false; }
-  /// A new tensor with (at least) the directions of ctx.usage. For a result of a GEMM its values replace the result.
-  /// Throws Error(kInternal) in a feature that does not override it.
+  /// Whether modify_tensor returns codes (true) or high precision: lets mixed GEMMs be refused at
+  /// registration.
+  [[nodiscard]] virtual bool modifies_to_quantized(const LayerDescription&, Gemm, TensorKind) const {
+    return false;
+  }
+  /// A new tensor with (at least) the directions of ctx.usage. For a result of a GEMM its values replace the
+  /// result. Throws Error(kInternal) in a feature that does not override it.
   [[nodiscard]] virtual std::shared_ptr<QuantizedTensor> modify_tensor(const ModifyContext&);
   virtual void inspect_tensor(const InspectContext&) {}
 

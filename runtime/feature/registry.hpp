@@ -1,5 +1,5 @@
-// Which features exist. Built explicitly by programs (features/builtin.hpp adds the built-in ones, users their
-// own) and given to the session; there is no global list. Read-only once a session uses it.
+// Which features exist. Built explicitly by programs (features/builtin.hpp adds the built-in ones, users
+// their own) and given to the session; there is no global list. Read-only once a session uses it.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ struct FeatureEntry {
 
 class FeatureRegistry {
  public:
-  /// Throws Error(kUsage) when the name or an alias exists in the namespace already, there is no factory, or a
-  /// statistic has a parameter that is not an integer.
+  /// Throws Error(kUsage) when the name or an alias exists in the namespace already, there is no factory, or
+  /// a statistic has a parameter that is not an integer.
   void add(FeatureEntry entry);
   /// By name or deprecated alias; null when unknown.
   [[nodiscard]] const FeatureEntry* find(std::string_view name, bool base_namespace) const noexcept;

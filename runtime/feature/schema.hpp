@@ -19,11 +19,11 @@ struct KeySchema {
   std::string name;
   KeyType type = KeyType::kString;
   bool required = false;
-  std::string default_text;              ///< as it would be written in YAML; empty: no default
-  std::string doc;                       ///< one sentence
-  std::vector<std::string> allowed = {}; ///< for strings, string lists and integers; empty: anything
+  std::string default_text;               ///< as it would be written in YAML; empty: no default
+  std::string doc;                        ///< one sentence
+  std::vector<std::string> allowed = {};  ///< for strings, string lists and integers; empty: anything
   std::optional<std::int64_t> minimum = std::nullopt;  ///< for integers
-  bool addition = false;                 ///< not in the reference: "(new)"
+  bool addition = false;                               ///< not in the reference: "(new)"
 };
 
 /// A statistic that kStatList may name, bare or as {name: {parameter: value}}.
@@ -41,12 +41,13 @@ struct FeatureSchema {
   bool takes_gemms = false;
   bool takes_tensors = false;
   bool free_tensor_names = false;  ///< base namespace: tensors are not tied to GEMMs
-  std::vector<KeySchema> keys = {};  ///< own keys; freq, start_step, end_step, start_end_list are added to all
+  std::vector<KeySchema> keys =
+      {};  ///< own keys; freq, start_step, end_step, start_end_list are added to all
   std::vector<StatSchema> statistics = {};
   bool addition = false;
 
-  /// Names a kStatList entry may have beyond `statistics` (recipe prefixes, suffixes): true when valid. May be
-  /// empty. Sets `reason` (what is wrong with a word that is almost right) when it refuses one.
+  /// Names a kStatList entry may have beyond `statistics` (recipe prefixes, suffixes): true when valid. May
+  /// be empty. Sets `reason` (what is wrong with a word that is almost right) when it refuses one.
   std::function<bool(std::string_view word, std::string& reason)> accepts_statistic = {};
 };
 

@@ -30,8 +30,9 @@ class QuantizedTensor {
   /// Format of the codes in a direction; a high-precision dtype where the direction was not quantized.
   [[nodiscard]] virtual DType format(Direction direction) const = 0;
   [[nodiscard]] virtual Usage usage() const noexcept = 0;
-  /// The GEMM factor of a direction: rowwise stands for the logical [M, K] matrix, columnwise for its transpose
-  /// [K, M]. A view into this object. Throws Error(kUsage) naming the direction when it is not there.
+  /// The GEMM factor of a direction: rowwise stands for the logical [M, K] matrix, columnwise for its
+  /// transpose [K, M]. A view into this object. Throws Error(kUsage) naming the direction when it is not
+  /// there.
   [[nodiscard]] virtual GemmOperand operand(Direction direction) const = 0;
   /// The values the codes of a direction stand for, in the logical shape.
   [[nodiscard]] virtual Tensor dequantize(DType dtype, Direction direction = Direction::kRowwise) const = 0;

@@ -1,6 +1,6 @@
 // The interface of everything that turns a tensor into GEMM operands.
-// A quantizer belongs to one tensor of one layer on one rank and is used by one thread at a time. It may block
-// where its recipe reduces an amax over ranks. It never takes ownership of the tensors it is given.
+// A quantizer belongs to one tensor of one layer on one rank and is used by one thread at a time. It may
+// block where its recipe reduces an amax over ranks. It never takes ownership of the tensors it is given.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@ namespace amaxscope {
 
 enum class RecipeKind { kNone, kDelayed, kCurrent, kMxfp8, kBlock, kNvfp4 };
 
-std::string_view to_string(RecipeKind recipe) noexcept;  ///< "none" "delayed" "current" "mxfp8" "block" "nvfp4"
+std::string_view to_string(
+    RecipeKind recipe) noexcept;  ///< "none" "delayed" "current" "mxfp8" "block" "nvfp4"
 std::optional<RecipeKind> parse_recipe(std::string_view text) noexcept;
 
 /// Code format of an operand: under delayed and current scaling E4M3, and E5M2 for gradients (HYBRID).

@@ -14,7 +14,8 @@ std::string json_string(std::string_view text) {
 std::string json_number(double value) {
   if (std::isnan(value)) return "\"NaN\"";
   if (std::isinf(value)) return value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
-  if (value == 0 && std::signbit(value)) return "-0.0";  // "-0" is an integer to many readers, and loses the sign
+  if (value == 0 && std::signbit(value))
+    return "-0.0";  // "-0" is an integer to many readers, and loses the sign
   return fmt::format("{:.17g}", value);
 }
 

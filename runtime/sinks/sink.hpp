@@ -1,6 +1,6 @@
 // Where numbers go. Sinks get values that are already reduced, with their full identity.
-// Called by the session's thread inside step() and close(). A sink may block on disk; it throws Error(kIo) when the
-// system refuses a write, and the session then follows its failure policy.
+// Called by the session's thread inside step() and close(). A sink may block on disk; it throws Error(kIo)
+// when the system refuses a write, and the session then follows its failure policy.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct StatRecord {
   std::string recipe;      ///< what quantizes the tensor ("delayed"); "none" in high precision
   std::vector<int> group;  ///< world ranks the numbers are over
   Layout layout = Layout::kReplicated;
-  bool leader = true;      ///< this rank writes the group's record where each is wanted once
+  bool leader = true;  ///< this rank writes the group's record where each is wanted once
 };
 
 using Scalars = std::map<std::string, double>;

@@ -127,11 +127,8 @@ std::size_t MomentsAccumulator::moment_words() const {
 }
 
 void MomentsAccumulator::pack_max(std::span<std::uint32_t> out) const {
-  std::ranges::fill(out, 0U);
-  if (moments_.numel > moments_.nan) {
-    out[kMax] = order_bits(moments_.max);
-    out[kMin] = ~order_bits(moments_.min);
-  }
+  out[kMax] = order_bits(moments_.max);
+  out[kMin] = ~order_bits(moments_.min);
   out[kAmaxFinite] = std::bit_cast<std::uint32_t>(moments_.amax_finite);
   out[kAminNonzero] = ~std::bit_cast<std::uint32_t>(moments_.amin_nonzero);
 }

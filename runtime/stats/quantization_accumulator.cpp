@@ -152,7 +152,8 @@ std::vector<StatValue> QuantizationAccumulator::values(const ReducedStat& reduce
     const std::optional<double> value = value_of(name, reduced);
     if (!value) continue;
     out.push_back({prefix_ + name + suffix_, *value, flags});
-    if (name == "sqnr" && *value == std::numeric_limits<double>::infinity()) out.back().flags.emplace_back("exact");
+    if (name == "sqnr" && *value == std::numeric_limits<double>::infinity())
+      out.back().flags.emplace_back("exact");
   }
   return out;
 }
