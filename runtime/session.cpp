@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include "core/error.hpp"
 #include "runtime/session_impl.hpp"
@@ -37,7 +38,22 @@ void DebugSession::Impl::freeze() {
 }
 
 void DebugSession::Impl::scalar(std::string_view name, double value) {
-  if (enabled && is_world_leader()) scalars_.insert_or_assign(std::string(name), value);
+  if (!enabled) return;
+  for (const Section& section : sections_) {
+    for (const auto& feature : section.features) feature->inspect_scalar(name, value);
+  }
+  if (is_world_leader()) scalars_.insert_or_assign(std::string(name), value);
+}
+
+void DebugSession::Impl::report(Finding finding) {
+  if (finding.ranks.empty()) finding.ranks = {own_rank()};
+  std::string place;
+  if (!finding.layer.empty()) place += finding.layer;
+  if (!finding.tensor.empty()) place += fmt::format("{}{}", place.empty() ? "" : " ", finding.tensor);
+  log.error("{} at iteration {}{}{}, rank{} {}: {}", finding.check, finding.iteration,
+            place.empty() ? "" : ", ", place, finding.ranks.size() == 1 ? "" : "s",
+            fmt::join(finding.ranks, ","), finding.what);
+  findings_.push_back(std::move(finding));
 }
 
 void DebugSession::Impl::step() {
@@ -49,7 +65,7 @@ void DebugSession::Impl::step() {
         next_due_ = stats_.next_due(iteration).value_or(kNever);
         registrations_changed_ = false;
       }
-      if (iteration >= next_due_ || !scalars_.empty()) write_due();
+      if (iteration >= next_due_ || !scalars_.empty() || !findings_.empty()) write_due();
     } catch (const Error& error) {
       fail(error);
     }
@@ -59,13 +75,16 @@ void DebugSession::Impl::step() {
 }
 
 void DebugSession::Impl::write_due() {
-  std::vector<StatRecord> records;
+  StatStore::Reduced reduced;
   if (iteration >= next_due_) {
-    records = stats_.reduce(iteration);
+    reduced = stats_.reduce(iteration);
     next_due_ = stats_.next_due(iteration + 1).value_or(kNever);
   }
+  for (Finding& finding : reduced.findings) report(std::move(finding));
+  const std::vector<Finding> findings = std::exchange(findings_, {});
   for (const std::shared_ptr<Sink>& sink : sinks_) {
-    for (const StatRecord& record : records) sink->record(record);
+    for (const StatRecord& record : reduced.records) sink->record(record);
+    for (const Finding& finding : findings) sink->finding(finding);
     if (!scalars_.empty()) sink->scalars(iteration, scalars_);
     sink->end_of_step(iteration);
   }
@@ -156,7 +175,11 @@ void DebugSession::Impl::close() {
   if (closed_) return;
   closed_ = true;
   try {
-    for (const std::shared_ptr<Sink>& sink : sinks_) sink->close();
+    const std::vector<Finding> findings = std::exchange(findings_, {});
+    for (const std::shared_ptr<Sink>& sink : sinks_) {
+      for (const Finding& finding : findings) sink->finding(finding);
+      sink->close();
+    }
     if (!run_.run_id.empty() && !detached && !options_.log_dir.empty() && is_world_leader()) {
       mark_run_closed(options_.log_dir, run_.run_id, iteration - 1);
     }

@@ -73,6 +73,7 @@ class DebugSession::Impl {
   void open_sinks();
   void write_run();
   void make_features();
+  void attach_features();
   [[nodiscard]] bool is_world_leader() const noexcept;
   [[nodiscard]] bool alters_numerics() const;
   [[nodiscard]] FailurePolicy failure_policy() const;
@@ -87,6 +88,9 @@ class DebugSession::Impl {
   void first_step();
   void report_idle_sections();
   void write_due();
+  /// Logs it now; the sinks get it with the step.
+  void report(Finding finding);
+  [[nodiscard]] int own_rank() const;
   /// After an error of the runtime's own: detaches, or ends the job. Returns only when detached.
   void fail(const std::exception& error);
   void hook_failed(const Feature& feature, const InspectedTensor& tensor, bool altering,
@@ -113,6 +117,7 @@ class DebugSession::Impl {
 
   std::vector<std::shared_ptr<Sink>> sinks_;
   Scalars scalars_;
+  std::vector<Finding> findings_;      ///< reported since the last step
   std::int64_t next_due_ = 0;          ///< first iteration at which step() has statistics to reduce
   bool registrations_changed_ = true;  ///< since next_due_ was looked up
   bool stepped_ = false;

@@ -176,6 +176,7 @@ DebugSession::Impl::FreeTensor& DebugSession::Impl::free_tensor(std::string_view
   target->tensor.name = tensor;
   target->tensor.layout = layout;
   target->tensor.training_phase = phase == Phase::kBackward ? Phase::kBackward : Phase::kForward;
+  target->tensor.same_over_dp = !base && token_split(tensor) == TokenSplit::kSameEverywhere;
   target->next = iteration;
   StatPlacement placement;
   if (base) {

@@ -84,7 +84,24 @@ void DebugSession::Impl::start() {
     tp_amax_ = std::make_unique<AmaxReducer>(guard, [this] { tp_agreement_->settle(); });
   }
   open_sinks();
+  attach_features();
   write_run();
+}
+
+int DebugSession::Impl::own_rank() const { return world_rank(groups_); }
+
+void DebugSession::Impl::attach_features() {
+  stats_.set_groups(placement_);
+  const FeatureServices services{.report = [this](Finding finding) { report(std::move(finding)); },
+                                 .warn = [this](const std::string& message) { log.warn("{}", message); },
+                                 .log_dir = options_.log_dir,
+                                 .world_rank = own_rank()};
+  for (const Section& section : sections_) {
+    for (const auto& feature : section.features) {
+      feature->attach(services);
+      feature->register_session(stats_);
+    }
+  }
 }
 
 void DebugSession::Impl::make_features() {

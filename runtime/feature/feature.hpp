@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "collectives/amax_reducer.hpp"
 #include "kernels/tensor_stats.hpp"
 #include "runtime/config/feature_config.hpp"
+#include "runtime/feature/finding.hpp"
 #include "runtime/layer.hpp"
 #include "runtime/quantizers/quantizer.hpp"
 #include "runtime/stats/accumulator.hpp"
@@ -49,6 +51,7 @@ struct InspectedTensor {
   Layout layout = Layout::kReplicated;
   Phase training_phase = Phase::kForward;
   RecipeKind recipe = RecipeKind::kNone;
+  bool same_over_dp = false;  ///< data-parallel ranks hold replicas (weights), not other tokens
 };
 
 /// Two accumulators for the same numbers, so that evaluation never mixes with training.
@@ -56,6 +59,13 @@ struct StatCell {
   std::unique_ptr<StatAccumulator> train;
   std::unique_ptr<StatAccumulator> eval;
   [[nodiscard]] StatAccumulator& of(Phase phase) const { return phase == Phase::kEval ? *eval : *train; }
+};
+
+/// Which ranks a check compares; numbers that people read use the table of placement.hpp instead.
+enum class ReduceOver {
+  kTensorParallel,  ///< tp: ranks that share a scale or hold one replicated tensor
+  kReplicas,  ///< ranks that hold the same part: dp of a split weight, tp of a replicated activation, ...
+  kStage,     ///< all ranks of the pipeline stage
 };
 
 /// What a feature may do when it is told of a tensor. Owned by the session; valid during the call only.
@@ -67,6 +77,11 @@ class Registration {
   /// twice. The cell lives as long as the session.
   virtual StatCell& declare(const InspectedTensor& tensor, const Schedule& schedule,
                             const std::function<std::unique_ptr<StatAccumulator>()>& make) = 0;
+  /// The same for a check, which every rank of these takes part in, replicas included. The tensor must live
+  /// as long as the session. Not shared: each call is an entry of its own, so the accumulator's id must be
+  /// unique for the tensor.
+  virtual StatCell& declare_over(ReduceOver over, const InspectedTensor& tensor, const Schedule& schedule,
+                                 const std::function<std::unique_ptr<StatAccumulator>()>& make) = 0;
   /// One warning for each (layer, statistic) that cannot be given, and why.
   virtual void skip(const InspectedTensor& tensor, std::string_view statistic, std::string_view why) = 0;
 };
@@ -108,6 +123,14 @@ struct LayerTerms {
   std::function<void(const std::string&)> warn = {};  ///< a message to people; empty: nobody listens
 };
 
+/// What a session lends to its features, for as long as they live.
+struct FeatureServices {
+  std::function<void(Finding)> report;           ///< logs and records a finding of this rank
+  std::function<void(const std::string&)> warn;  ///< a message to people
+  std::filesystem::path log_dir;                 ///< empty: no files
+  int world_rank = 0;
+};
+
 class Feature {
  public:
   explicit Feature(FeatureConfig config) : config_(std::move(config)) {}
@@ -121,6 +144,12 @@ class Feature {
 
   /// True when the feature can change what is trained: listed in the run header, aborts instead of detaching.
   [[nodiscard]] virtual bool alters_numerics() const = 0;
+
+  /// Called once, before anything else, when the feature is part of a session.
+  virtual void attach(const FeatureServices&) {}
+  /// Called once, after attach(), for what belongs to no tensor (scalars that must agree). Collective over
+  /// the groups that it declares over.
+  virtual void register_session(Registration&) {}
 
   /// Called once for each matching layer, before its first use. Throws Error(kConfig) for a layer the feature
   /// cannot serve, with the layer's name.
@@ -151,6 +180,11 @@ class Feature {
   /// result. Throws Error(kInternal) in a feature that does not override it.
   [[nodiscard]] virtual std::shared_ptr<QuantizedTensor> modify_tensor(const ModifyContext&);
   virtual void inspect_tensor(const InspectContext&) {}
+  /// An operand that was made before is used again (a cached weight in a later micro-batch or in backward); x
+  /// is what it should stand for now. Called when inspect_tensor_enabled says so.
+  virtual void inspect_reuse(const InspectContext&) {}
+  /// A scalar of the trainer, on every rank that has it.
+  virtual void inspect_scalar(std::string_view, double) {}
 
  private:
   FeatureConfig config_;

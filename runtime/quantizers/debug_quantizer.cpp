@@ -21,7 +21,8 @@ InspectedTensor describe(const LayerDescription& layer, TensorKind tensor) {
           .description = &layer,
           .layout = layout_of(layer, tensor),
           .training_phase = training_phase(tensor),
-          .recipe = layer.recipe};
+          .recipe = layer.recipe,
+          .same_over_dp = tensor == TensorKind::kWeight};
 }
 
 /// The tensor itself when it has the compute dtype already.
@@ -213,7 +214,7 @@ std::shared_ptr<QuantizedTensor> DebugQuantizer::modify(const DirectionPlan& pla
 }
 
 void DebugQuantizer::inspect(const TensorView* original, const DebugQuantizedTensor* operands,
-                             const TensorMoment& moment) {
+                             const TensorMoment& moment, Hook hook) {
   if (plan_.inspecting.empty()) return;
   const TensorView nothing;
   const InspectContext context{.tensor = inspected_,
@@ -227,12 +228,22 @@ void DebugQuantizer::inspect(const TensorView* original, const DebugQuantizedTen
                                .tp_amax = services_.tp_amax};
   for (Feature* feature : plan_.inspecting) {
     try {
-      feature->inspect_tensor(context);
+      (feature->*hook)(context);
     } catch (const std::exception& error) {
       if (!services_.hook_failed) throw;
       services_.hook_failed(*feature, inspected_, /*altering=*/false, error);
     }
   }
+}
+
+void DebugQuantizer::inspect_reuse(const TensorView* original, const QuantizedTensor& operand,
+                                   const TensorMoment& moment) {
+  const auto* pair = dynamic_cast<const DebugQuantizedTensor*>(&operand);
+  AMAXSCOPE_CHECK(!is_result(tensor_) && pair != nullptr, ErrorCode::kUsage,
+                  "layer {}: only an operand that a debug quantizer made can be inspected again, {} is not",
+                  layer_.name, inspected_.name);
+  require_begun();
+  inspect(original, pair, moment, &Feature::inspect_reuse);
 }
 
 std::shared_ptr<QuantizedTensor> DebugQuantizer::wrap(std::shared_ptr<QuantizedTensor> quantized,

@@ -66,6 +66,12 @@ class DebugQuantizer final : public Quantizer {
   /// recipe made and makes is refreshed in place, other members are made anew. target must be a
   /// DebugQuantizedTensor (Error(kUsage)).
   void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) override;
+  /// Tells the inspecting features that an operand of an earlier quantize, update or wrap is used again;
+  /// original is what it should stand for now (no view: it exists in codes only). Changes nothing.
+  void inspect_reuse(const TensorView* original, const QuantizedTensor& operand, const TensorMoment& moment);
+  void inspect_reuse(const TensorView& original, const QuantizedTensor& operand, const TensorMoment& moment) {
+    inspect_reuse(&original, operand, moment);
+  }
   /// For a weight that exists in FP8 already: requires STANDARD in both directions (Error(kConfig) naming the
   /// feature that asks for more); inspected without an original.
   [[nodiscard]] std::shared_ptr<QuantizedTensor> wrap(std::shared_ptr<QuantizedTensor> quantized,
@@ -87,7 +93,9 @@ class DebugQuantizer final : public Quantizer {
                                             const DebugQuantizedTensor* previous);
   std::shared_ptr<QuantizedTensor> modify(const DirectionPlan& plan, const TensorView& x, Usage usage,
                                           const TensorMoment& moment);
-  void inspect(const TensorView* original, const DebugQuantizedTensor* operands, const TensorMoment& moment);
+  using Hook = void (Feature::*)(const InspectContext&);
+  void inspect(const TensorView* original, const DebugQuantizedTensor* operands, const TensorMoment& moment,
+               Hook hook = &Feature::inspect_tensor);
   [[nodiscard]] const DirectionPlan& direction(Direction wanted) const noexcept {
     return plan_.directions[static_cast<std::size_t>(wanted)];
   }

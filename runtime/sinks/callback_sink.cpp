@@ -7,8 +7,11 @@ namespace {
 class CallbackSink final : public Sink {
  public:
   CallbackSink(std::function<void(const StatRecord&)> on_record,
-               std::function<void(std::int64_t, const Scalars&)> on_scalars)
-      : on_record_(std::move(on_record)), on_scalars_(std::move(on_scalars)) {}
+               std::function<void(std::int64_t, const Scalars&)> on_scalars,
+               std::function<void(const Finding&)> on_finding)
+      : on_record_(std::move(on_record)),
+        on_scalars_(std::move(on_scalars)),
+        on_finding_(std::move(on_finding)) {}
 
   void record(const StatRecord& record) override {
     if (on_record_) on_record_(record);
@@ -16,19 +19,24 @@ class CallbackSink final : public Sink {
   void scalars(std::int64_t iteration, const Scalars& values) override {
     if (on_scalars_) on_scalars_(iteration, values);
   }
+  void finding(const Finding& finding) override {
+    if (on_finding_) on_finding_(finding);
+  }
   void end_of_step(std::int64_t) override {}
   void close() override {}
 
  private:
   std::function<void(const StatRecord&)> on_record_;
   std::function<void(std::int64_t, const Scalars&)> on_scalars_;
+  std::function<void(const Finding&)> on_finding_;
 };
 
 }  // namespace
 
 std::unique_ptr<Sink> make_callback_sink(std::function<void(const StatRecord&)> on_record,
-                                         std::function<void(std::int64_t, const Scalars&)> on_scalars) {
-  return std::make_unique<CallbackSink>(std::move(on_record), std::move(on_scalars));
+                                         std::function<void(std::int64_t, const Scalars&)> on_scalars,
+                                         std::function<void(const Finding&)> on_finding) {
+  return std::make_unique<CallbackSink>(std::move(on_record), std::move(on_scalars), std::move(on_finding));
 }
 
 }  // namespace amaxscope

@@ -50,6 +50,19 @@ std::string line_of(const StatRecord& record) {
       fmt::join(record.group, ","), json_string(to_string(record.layout)));
 }
 
+std::string line_of(const Finding& finding) {
+  std::string details;
+  for (const auto& [name, value] : finding.details) {
+    details += fmt::format("{}{}:{}", details.empty() ? "" : ",", json_string(name), json_string(value));
+  }
+  return fmt::format(
+      R"({{"iteration":{},"finding":{{"check":{},"layer":{},"tensor":{},"phase":{},"microbatch":{},"ranks":[{}],"what":{},"details":{{{}}}}}}})"
+      "\n",
+      finding.iteration, json_string(finding.check), json_string(finding.layer), json_string(finding.tensor),
+      json_string(to_string(finding.phase)), finding.microbatch, fmt::join(finding.ranks, ","),
+      json_string(finding.what), details);
+}
+
 class JsonLinesSink final : public Sink {
  public:
   JsonLinesSink(const std::filesystem::path& log_dir, int world_rank, JsonLinesOptions options)
@@ -73,6 +86,10 @@ class JsonLinesSink final : public Sink {
       }
       return fmt::format("{{\"iteration\":{},\"scalars\":{{{}}}}}\n", iteration, members);
     });
+  }
+
+  void finding(const Finding& finding) override {
+    add(finding.iteration, [&] { return line_of(finding); });
   }
 
   void end_of_step(std::int64_t iteration) override {

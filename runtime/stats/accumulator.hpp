@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/feature/finding.hpp"
+
 namespace amaxscope {
 
 /// One reported number. `flags` qualify it (config.md section 5: zero, zero_amax, inf_amax, nan_amax, ...).
@@ -23,6 +25,9 @@ struct ReducedStat {
   std::span<const std::uint32_t> max;
   std::span<const double> sums;
   std::span<const double> moments;
+  /// detail_words() of each rank, one after the other in the order of `ranks`; empty unless asked for.
+  std::span<const std::uint32_t> details = {};
+  std::span<const int> ranks = {};  ///< world ranks of the group
 };
 
 class StatAccumulator {
@@ -41,6 +46,12 @@ class StatAccumulator {
   virtual void pack_sums(std::span<double>) const {}
   /// Given the reduced sums of this accumulator.
   virtual void pack_moments(std::span<const double>, std::span<double>) const {}
+  /// A check that has failed asks for every rank's own words (one more collective, only then). The answer may
+  /// depend on `reduced` alone, so that all ranks give the same.
+  [[nodiscard]] virtual std::size_t detail_words(const ReducedStat&) const { return 0; }
+  virtual void pack_details(std::span<std::uint32_t>) const {}
+  /// What a check has found; reported once, by the first rank of the group.
+  [[nodiscard]] virtual std::vector<Finding> findings(const ReducedStat&) const { return {}; }
   /// The requested statistics. One that has no value (std of one element) is left out.
   [[nodiscard]] virtual std::vector<StatValue> values(const ReducedStat& reduced) const = 0;
 

@@ -1,12 +1,15 @@
 #include "runtime/stats/packed_reduction.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace amaxscope {
 
 namespace {
 
 constexpr std::size_t kRanWord = 1;
+/// Enough for the first failures, which are the ones that matter: 256 KiB.
+constexpr std::size_t kMostDetailWords = 65536;
 
 std::size_t words_of(const StatEntry& entry) { return 2 * (kRanWord + entry.cell.train->max_words()); }
 
@@ -98,17 +101,56 @@ std::vector<StatResult> PackedReduction::reduce(std::int64_t iteration) {
   }
   if (!moments.empty()) guard_.reduce_sum(moments, {.what = "statistics: moments"});
 
+  std::vector<ReducedStat> reduced;
+  reduced.reserve(slots.size());
+  for (const Slot& slot : slots) {
+    reduced.push_back(
+        {.max = slot.max.subspan(kRanWord),
+         .sums = std::span<const double>(sums).subspan(slot.sum_offset, slot.own->sum_words()),
+         .moments = std::span<const double>(moments).subspan(slot.moment_offset, slot.own->moment_words()),
+         .ranks = guard_.group().world_ranks()});
+  }
+  const std::vector<std::uint32_t> details = gather_details(slots, reduced);
+
   std::vector<StatResult> results;
   results.reserve(slots.size());
-  for (const Slot& slot : slots) {
-    const ReducedStat reduced{
-        slot.max.subspan(kRanWord),
-        std::span<const double>(sums).subspan(slot.sum_offset, slot.own->sum_words()),
-        std::span<const double>(moments).subspan(slot.moment_offset, slot.own->moment_words())};
-    results.push_back({slot.entry, slot.phase, slot.own->values(reduced)});
-    slot.own->reset();
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const std::size_t words = slots[i].own->detail_words(reduced[i]) * reduced[i].ranks.size();
+    if (at + words <= details.size()) reduced[i].details = std::span(details).subspan(at, words);
+    at += words;
+    results.push_back({slots[i].entry, slots[i].phase, slots[i].own->values(reduced[i]),
+                       slots[i].own->findings(reduced[i])});
+    slots[i].own->reset();
   }
   return results;
+}
+
+/// Each rank fills its own place, so that MAX puts them side by side. Checks beyond the limit go without.
+std::vector<std::uint32_t> PackedReduction::gather_details(const std::vector<Slot>& slots,
+                                                           const std::vector<ReducedStat>& reduced) {
+  const auto ranks = static_cast<std::size_t>(guard_.group().size());
+  const auto own_rank = static_cast<std::size_t>(guard_.group().rank());
+  std::vector<std::uint32_t> details;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const std::size_t words = slots[i].own->detail_words(reduced[i]);
+    if (words == 0) continue;
+    if (details.size() + words * ranks > kMostDetailWords) break;
+    const std::size_t begin = details.size();
+    details.resize(begin + words * ranks);
+    packed(*slots[i].entry, *slots[i].own)
+        .pack_details(std::span(details).subspan(begin + own_rank * words, words));
+  }
+  details_.set_iteration(guard_.iteration());
+  std::array<std::uint32_t, CollectiveGuard::kFramePayload> frame{};
+  for (std::size_t begin = 0; begin < details.size(); begin += frame.size()) {
+    const auto slice = std::span(details).subspan(begin, std::min(frame.size(), details.size() - begin));
+    frame.fill(0);
+    std::ranges::copy(slice, frame.begin());
+    details_.reduce_max(frame, slice.size(), {.what = "details of failed checks"});
+    std::copy_n(frame.begin(), slice.size(), slice.begin());
+  }
+  return details;
 }
 
 }  // namespace amaxscope

@@ -1,9 +1,10 @@
 // All statistics of one group in at most three collectives an iteration, however many layers and statistics:
 // (1) MAX of ran flags and order statistics, signed, always of the same length; (2) SUM of counts and sums of
 // what is due and ran anywhere; (3) SUM of second moments re-centred on the means from (2), when any is asked
-// for. A rank that did not run a layer contributes the identity. Matching is by name: entries travel in the
-// order of their keys, which the ranks have compared (RegistrationAgreement). Owned and used by the session's
-// thread. reduce() blocks up to the guard's deadline.
+// for. A check that failed may ask for each rank's own words: one more MAX, only then. A rank that did not
+// run a layer contributes the identity. Matching is by name: entries travel in the order of their keys, which
+// the ranks have compared (RegistrationAgreement). Owned and used by the session's thread. reduce() blocks up
+// to the guard's deadline.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +33,14 @@ struct StatResult {
   const StatEntry* entry = nullptr;
   Phase phase = Phase::kForward;  ///< the tensor's training phase, or kEval
   std::vector<StatValue> values;
+  std::vector<Finding> findings;
 };
 
 class PackedReduction {
  public:
-  /// The guard must outlive the reduction and belongs to it alone.
-  explicit PackedReduction(CollectiveGuard& guard) : guard_(guard) {}
+  /// The guards must outlive the reduction and belong to it alone; the second carries what failed checks ask
+  /// for, in frames.
+  PackedReduction(CollectiveGuard& guard, CollectiveGuard& details) : guard_(guard), details_(details) {}
 
   /// Adds an entry; it takes part from the next reduce() on, so all ranks must have agreed on it by then.
   void add(StatEntry& entry);
@@ -52,7 +55,10 @@ class PackedReduction {
 
  private:
   struct Slot;
+  std::vector<std::uint32_t> gather_details(const std::vector<Slot>& slots,
+                                            const std::vector<ReducedStat>& reduced);
   CollectiveGuard& guard_;
+  CollectiveGuard& details_;
   std::vector<StatEntry*> entries_;  ///< by key
   std::size_t max_words_ = 0;
 };

@@ -38,16 +38,48 @@ StatCell& StatStore::declare(const InspectedTensor& tensor, const Schedule& sche
   if (entries_.contains(key)) {
     return *unread_.emplace_back(std::make_unique<StatCell>(std::move(cell)));
   }
+  return enter(std::move(key), tensor, schedule, std::move(cell), make(), placed.placement.contributes,
+               *placed.group);
+}
+
+StatCell& StatStore::enter(std::string key, const InspectedTensor& tensor, const Schedule& schedule,
+                           StatCell cell, std::unique_ptr<StatAccumulator> identity, bool contributes,
+                           Group& group) {
   auto entry = std::make_unique<StatEntry>();
   entry->key = key;
   entry->tensor = &tensor;
   entry->schedule = schedule;
   entry->cell = std::move(cell);
-  entry->contributes = placed.placement.contributes;
-  entry->identity = make();
-  placed.group->reduction.add(*entry);
-  placed.group->list.add(key);
+  entry->contributes = contributes;
+  entry->identity = std::move(identity);
+  group.reduction.add(*entry);
+  group.list.add(key);
   return entries_.emplace(std::move(key), std::move(entry)).first->second->cell;
+}
+
+Communicator* StatStore::check_group(ReduceOver over, const InspectedTensor& tensor) const {
+  switch (over) {
+    case ReduceOver::kTensorParallel:
+      return check_groups_.tp;
+    case ReduceOver::kStage:
+      return check_groups_.stage;
+    case ReduceOver::kReplicas:
+      break;
+  }
+  const bool replicated = tensor.layout == Layout::kReplicated;
+  if (tensor.same_over_dp) return replicated ? check_groups_.stage : check_groups_.dp_cp;
+  return replicated ? check_groups_.tp : nullptr;
+}
+
+StatCell& StatStore::declare_over(ReduceOver over, const InspectedTensor& tensor, const Schedule& schedule,
+                                  const std::function<std::unique_ptr<StatAccumulator>()>& make) {
+  auto train = make();
+  std::string key = fmt::format("{} {} {} {} {} over {}", tensor.layer, tensor.name, to_string(tensor.layout),
+                                train->id(), schedule.text(), static_cast<int>(over));
+  AMAXSCOPE_CHECK(!entries_.contains(key), ErrorCode::kInternal, "check {} is declared twice", key);
+  StatCell cell{std::move(train), make()};
+  return enter(std::move(key), tensor, schedule, std::move(cell), make(), /*contributes=*/true,
+               group_of(check_group(over, tensor)));
 }
 
 void StatStore::skip(const InspectedTensor& tensor, std::string_view statistic, std::string_view why) {
@@ -75,12 +107,23 @@ std::optional<std::int64_t> StatStore::next_due(std::int64_t from) const {
   return earliest;
 }
 
-std::vector<StatRecord> StatStore::reduce(std::int64_t iteration) {
+StatStore::Reduced StatStore::reduce(std::int64_t iteration) {
+  Reduced reduced;
   std::map<std::pair<std::size_t, Phase>, StatRecord> records;
   for (const std::unique_ptr<Group>& group : order_) {
     if (!group->reduction.due(iteration)) continue;
     for (StatResult& result : group->reduction.reduce(iteration)) {
       const InspectedTensor& tensor = *result.entry->tensor;
+      const bool reports = group->borrowed == nullptr || group->borrowed->rank() == 0;
+      for (Finding& finding : result.findings) {
+        if (!reports) break;
+        finding.iteration = iteration;
+        finding.layer = tensor.layer;
+        finding.tensor = tensor.name;
+        finding.phase = result.phase;
+        reduced.findings.push_back(std::move(finding));
+      }
+      if (result.values.empty()) continue;
       const std::size_t index = tensor_index_.at(&tensor);
       StatRecord& record = records[{index, result.phase}];
       if (record.layer.empty()) {
@@ -102,10 +145,9 @@ std::vector<StatRecord> StatStore::reduce(std::int64_t iteration) {
       }
     }
   }
-  std::vector<StatRecord> ordered;
-  ordered.reserve(records.size());
-  for (auto& [key, record] : records) ordered.push_back(std::move(record));
-  return ordered;
+  reduced.records.reserve(records.size());
+  for (auto& [key, record] : records) reduced.records.push_back(std::move(record));
+  return reduced;
 }
 
 }  // namespace amaxscope

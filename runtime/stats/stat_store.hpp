@@ -26,6 +26,9 @@ class StatStore final : public Registration {
   /// Both must outlive the store.
   StatStore(GuardedGroups& groups, Log& log) : groups_(groups), log_(log) {}
 
+  /// Where checks are reduced; before any is declared.
+  void set_groups(const PlacementGroups& groups) { check_groups_ = groups; }
+
   /// Says where the statistics of this tensor are reduced; before they are declared. Collective over the
   /// group when it is the first of it. The tensor must outlive the store.
   void place(const InspectedTensor& tensor, StatPlacement placement);
@@ -33,6 +36,8 @@ class StatStore final : public Registration {
   /// See Registration. A statistic declared before gets a cell that nobody reads, so that it counts once.
   StatCell& declare(const InspectedTensor& tensor, const Schedule& schedule,
                     const std::function<std::unique_ptr<StatAccumulator>()>& make) override;
+  StatCell& declare_over(ReduceOver over, const InspectedTensor& tensor, const Schedule& schedule,
+                         const std::function<std::unique_ptr<StatAccumulator>()>& make) override;
   void skip(const InspectedTensor& tensor, std::string_view statistic, std::string_view why) override;
 
   /// What the ranks of this group must have in common besides statistics. Null: nothing to compare.
@@ -46,8 +51,13 @@ class StatStore final : public Registration {
   /// The first iteration >= from at which something is due.
   [[nodiscard]] std::optional<std::int64_t> next_due(std::int64_t from) const;
 
-  /// Reduces what is due; one record for each tensor and phase that ran, in the order of registration.
-  std::vector<StatRecord> reduce(std::int64_t iteration);
+  struct Reduced {
+    std::vector<StatRecord>
+        records;                    ///< one for each tensor and phase that ran, in the order of registration
+    std::vector<Finding> findings;  ///< of checks, those that this rank reports
+  };
+  /// Reduces what is due.
+  Reduced reduce(std::int64_t iteration);
 
  private:
   struct Group {
@@ -57,7 +67,7 @@ class StatStore final : public Registration {
     RegistrationAgreement agreement;
     Group(Communicator* group, GuardedGroups& groups)
         : borrowed(group),
-          reduction(groups.guard(group, "statistics")),
+          reduction(groups.guard(group, "statistics"), groups.guard(group, "details")),
           agreement(groups.guard(group, "control"), list) {}
   };
   struct Tensor {
@@ -66,10 +76,14 @@ class StatStore final : public Registration {
     Group* group;
   };
   Group& group_of(Communicator* borrowed);
+  [[nodiscard]] Communicator* check_group(ReduceOver over, const InspectedTensor& tensor) const;
+  StatCell& enter(std::string key, const InspectedTensor& tensor, const Schedule& schedule, StatCell cell,
+                  std::unique_ptr<StatAccumulator> identity, bool contributes, Group& group);
   Tensor& find(const InspectedTensor& tensor);
 
   GuardedGroups& groups_;
   Log& log_;
+  PlacementGroups check_groups_;
   std::vector<std::unique_ptr<Group>> order_;  ///< of creation: the same on all ranks of a group
   std::vector<Tensor> tensors_;
   std::map<const InspectedTensor*, std::size_t> tensor_index_;

@@ -28,6 +28,10 @@ class FakeRegistration final : public Registration {
     declared.push_back({&tensor, schedule, {make(), make()}});
     return declared.back().cell;
   }
+  StatCell& declare_over(ReduceOver, const InspectedTensor& tensor, const Schedule& schedule,
+                         const std::function<std::unique_ptr<StatAccumulator>()>& make) override {
+    return declare(tensor, schedule, make);
+  }
   void skip(const InspectedTensor&, std::string_view statistic, std::string_view why) override {
     skipped.emplace_back(statistic);
     reasons.emplace_back(why);

@@ -20,6 +20,7 @@ struct Collected {
   std::mutex mutex;
   std::map<int, std::vector<StatRecord>> records;  ///< by world rank
   std::map<int, std::map<std::int64_t, Scalars>> scalars;
+  std::map<int, std::vector<Finding>> findings;
 
   [[nodiscard]] std::vector<StatRecord> of(int rank, std::string_view layer, std::string_view tensor) const {
     std::vector<StatRecord> found;
@@ -86,6 +87,10 @@ inline std::shared_ptr<Collected> run_sessions(const SessionRun& run,
         [collected, rank](std::int64_t iteration, const Scalars& values) {
           const std::scoped_lock lock(collected->mutex);
           collected->scalars[rank][iteration] = values;
+        },
+        [collected, rank](const Finding& finding) {
+          const std::scoped_lock lock(collected->mutex);
+          collected->findings[rank].push_back(finding);
         }));
     if (run.adjust) run.adjust(options, rank);
     DebugSession session(registry, SessionGroups::from(groups), std::move(options));
