@@ -34,10 +34,6 @@ Reduction reduction_of(const LayerDescription& layer, TensorKind result) {
   return layer.sequence_parallel ? Reduction::kReduceScatter : Reduction::kAllReduce;
 }
 
-bool covers(Usage present, Usage wanted) {
-  return (present.rowwise || !wanted.rowwise) && (present.columnwise || !wanted.columnwise);
-}
-
 }  // namespace
 
 Linear::Linear(const LayerContext& context, ParallelMode mode, LinearOptions options, Parameter* tied_weight)
@@ -57,6 +53,7 @@ Linear::Linear(const LayerContext& context, ParallelMode mode, LinearOptions opt
                         mode == ParallelMode::kColumn ? options.outputs / context.tp_size() : options.outputs,
                         mode == ParallelMode::kRow ? options.inputs / context.tp_size() : options.inputs);
   quantizers_ = make_operand_quantizers(context_, description_);
+  weight_operand_ = std::make_unique<WeightOperand>(quantizers_.operands.weight);
   if (context_.session != nullptr) handle_ = context_.session->layer(description_, quantizers_.operands);
 }
 
@@ -113,24 +110,9 @@ TensorView Linear::with_planted_nan(const TensorView& dy, Tensor& copy) const {
   return copy.view();
 }
 
-void Linear::refresh_weight(const TensorMoment& moment, Usage usage) {
-  DebugQuantizer* const debug = debug_quantizer(TensorKind::kWeight);
-  // A tensor of the plain path has no plan to refresh by, and the other way round: a change of path makes it
-  // anew.
-  const bool reusable = weight_operand_ != nullptr && weight_operand_is_debug_ == (debug != nullptr) &&
-                        covers(weight_operand_->usage(), usage);
-  const bool is_first_microbatch = moment.microbatch == 0 && moment.phase != Phase::kRecompute;
-  if (reusable && !is_first_microbatch) return;
+void Linear::prepare_weight(const TensorMoment& moment) {
   if (faults_ != nullptr) plant_nan(*faults_, name(), TensorKind::kWeight, weight_->compute);
-  Quantizer* const quantizer = debug != nullptr ? debug : quantizers_.operands.weight.get();
-  if (quantizer == nullptr) {
-    weight_operand_ = std::make_shared<HighPrecisionTensor>(weight_->compute.view());
-  } else if (reusable) {
-    quantizer->update(weight_->compute.view(), *weight_operand_, moment);
-  } else {
-    weight_operand_ = quantizer->quantize(weight_->compute.view(), usage, moment);
-  }
-  weight_operand_is_debug_ = debug != nullptr;
+  weight_operand_->prepare(*weight_, debug_quantizer(TensorKind::kWeight), moment);
 }
 
 Tensor Linear::multiply_to(TensorKind result, const GemmOperand& a, const GemmOperand& b,
@@ -151,7 +133,7 @@ Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
   if (faults_ != nullptr) plant_nan(*faults_, name(), TensorKind::kActivation, x);
   std::shared_ptr<QuantizedTensor> activation =
       quantize_operand(TensorKind::kActivation, x.view(), usage, moment);
-  refresh_weight(moment, usage);
+  prepare_weight(moment);
   Tensor y = multiply_to(TensorKind::kOutput, activation->operand(Direction::kRowwise),
                          weight_operand_->operand(Direction::kRowwise), moment);
   if (bias_ != nullptr) add_bias(bias_->compute.view(), y);
@@ -174,6 +156,7 @@ Tensor Linear::backward(const TensorView& incoming, const TensorMoment& moment, 
   const std::shared_ptr<QuantizedTensor> gradient =
       quantize_operand(TensorKind::kGradient, dy, {.rowwise = true, .columnwise = true}, moment);
   if (bias_ != nullptr) bias_gradient(dy, bias_->gradient);
+  weight_operand_->use_again(*weight_, debug_quantizer(TensorKind::kWeight), moment);
   Tensor dx = multiply_to(TensorKind::kDgrad, gradient->operand(Direction::kRowwise),
                           weight_operand_->operand(Direction::kColumnwise), moment);
   // Into a scratch, so that what is inspected or modified is this micro-batch's wgrad and not the running

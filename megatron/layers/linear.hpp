@@ -14,6 +14,7 @@
 #include "megatron/context.hpp"
 #include "megatron/layers/operand_quantizers.hpp"
 #include "megatron/layers/product.hpp"
+#include "megatron/layers/weight_operand.hpp"
 #include "megatron/parameter.hpp"
 #include "runtime/session.hpp"
 
@@ -62,7 +63,7 @@ class Linear {
                                                     const TensorMoment& moment);
   /// dy itself, or `copy` of it with the NaN that is due.
   TensorView with_planted_nan(const TensorView& dy, Tensor& copy) const;
-  void refresh_weight(const TensorMoment& moment, Usage usage);
+  void prepare_weight(const TensorMoment& moment);
   Tensor multiply_to(TensorKind result, const GemmOperand& a, const GemmOperand& b,
                      const TensorMoment& moment);
 
@@ -74,9 +75,7 @@ class Linear {
   std::unique_ptr<Parameter> bias_;
   LayerQuantizers quantizers_;
   LayerHandle handle_;
-
-  std::shared_ptr<QuantizedTensor> weight_operand_;  ///< cached over the micro-batches of a step
-  bool weight_operand_is_debug_ = false;
+  std::unique_ptr<WeightOperand> weight_operand_;
 };
 
 class ColumnParallelLinear : public Linear {

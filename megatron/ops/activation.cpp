@@ -23,6 +23,11 @@ A normal_density(A x) {
   return kInverseSqrt2Pi * std::exp(-x * x / 2);
 }
 
+template <class A>
+A logistic(A x) {
+  return A{1} / (A{1} + std::exp(-x));
+}
+
 }  // namespace
 
 void gelu_forward(const TensorView& x, const MutableTensorView& y) {
@@ -50,6 +55,41 @@ void gelu_backward(const TensorView& x, const TensorView& dy, const MutableTenso
       const Arithmetic<T> value = widen(in[i]);
       const Arithmetic<T> slope = normal_cdf(value) + value * normal_density(value);
       out[i] = narrow<T>(widen(gradient[i]) * slope);
+    }
+  });
+}
+
+void swiglu_forward(const TensorView& x, const MutableTensorView& y) {
+  constexpr std::string_view kOperation = "swiglu_forward";
+  require_contiguous(kOperation, "y", y);
+  require_matrix(kOperation, "x", x, y.dtype(), y.rows(), 2 * y.cols());
+  with_compute_dtype(kOperation, "x", x.dtype(), [&]<class T>(std::type_identity<T>) {
+    const auto in = x.values<T>();
+    const auto out = y.values<T>();
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const Arithmetic<T> gate = widen(in[2 * i]);
+      out[i] = narrow<T>(gate * logistic(gate) * widen(in[2 * i + 1]));
+    }
+  });
+}
+
+void swiglu_backward(const TensorView& x, const TensorView& dy, const MutableTensorView& dx) {
+  constexpr std::string_view kOperation = "swiglu_backward";
+  require_contiguous(kOperation, "dy", dy);
+  require_matrix(kOperation, "x", x, dy.dtype(), dy.rows(), 2 * dy.cols());
+  require_tensor(kOperation, "dx", dx, x.dtype(), x.shape());
+  with_compute_dtype(kOperation, "x", x.dtype(), [&]<class T>(std::type_identity<T>) {
+    using A = Arithmetic<T>;
+    const auto in = x.values<T>();
+    const auto gradient = dy.values<T>();
+    const auto out = dx.values<T>();
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      const A gate = widen(in[2 * i]);
+      const A up = widen(in[2 * i + 1]);
+      const A sigmoid = logistic(gate);
+      const A slope = sigmoid * (A{1} + gate * (A{1} - sigmoid));
+      out[2 * i] = narrow<T>(widen(gradient[i]) * up * slope);
+      out[2 * i + 1] = narrow<T>(widen(gradient[i]) * gate * sigmoid);
     }
   });
 }

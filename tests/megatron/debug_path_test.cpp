@@ -93,6 +93,44 @@ TEST(DebugPath, AWeightThatChangedIsSeenAsItIsNow) {
   session.close();
 }
 
+TEST(DebugPath, ACachedWeightIsShownAtEveryFurtherUse) {
+  std::vector<Seen> seen;
+  std::vector<Seen> reused;
+  const FeatureRegistry registry = with_recorder(seen, &reused);
+  DebugSession session(registry, {}, session_options(kRecordEverything));
+  LayerContext context;
+  context.session = &session;
+  context.recipe = RecipeKind::kCurrent;
+  RowParallelLinear layer(context, {.name = "fc", .number = 1, .inputs = 2, .outputs = 2});
+  initialize_constant(layer.weight(), 0.5);
+  std::vector<Linear::Saved> saved(2);
+  for (const int index : {0, 1}) {
+    std::ignore =
+        layer.forward(random_tensor(DType::kF32, {1, 2}, 1), {.phase = Phase::kForward, .microbatch = index},
+                      &saved[static_cast<std::size_t>(index)]);
+  }
+  for (const int index : {0, 1}) {
+    std::ignore = layer.backward(random_tensor(DType::kF32, {1, 2}, 1),
+                                 {.phase = Phase::kBackward, .microbatch = index},
+                                 saved[static_cast<std::size_t>(index)]);
+  }
+  EXPECT_THAT(names(reused), ElementsAre("fc weight replicated forward 1", "fc weight replicated backward 0",
+                                         "fc weight replicated backward 1"));
+  // A weight that changed under the cached operand: the use shows both.
+  initialize_constant(layer.weight(), 0.25);
+  std::ignore = layer.forward(random_tensor(DType::kF32, {1, 2}, 1),
+                              {.phase = Phase::kForward, .microbatch = 2}, nullptr);
+  EXPECT_THAT(reused.back().values, ::testing::Each(0.25));
+  EXPECT_THAT(reused.back().rowwise, ::testing::Each(0.5));
+  EXPECT_THAT(reused.back().columnwise, ::testing::Each(0.5));
+  session.step();
+  reused.clear();
+  std::ignore = layer.forward(random_tensor(DType::kF32, {1, 2}, 1),
+                              {.phase = Phase::kForward, .microbatch = 1}, nullptr);
+  EXPECT_TRUE(reused.empty()) << "nothing is due in iteration 1";
+  session.close();
+}
+
 TEST(DebugPath, ShapesAndLayoutsUnderSequenceParallelism) {
   std::vector<std::vector<Seen>> seen(2);
   run_loopback_ranks(2, [&](Communicator& tp) {

@@ -15,37 +15,48 @@ struct Seen {
   Shape shape;
   std::vector<double> values;
   std::vector<double> rowwise;
+  std::vector<double> columnwise;
 };
 
 /// Due in every iteration but 1.
 class Recorder final : public Feature {
  public:
-  Recorder(FeatureConfig config, std::vector<Seen>& seen) : Feature(std::move(config)), seen_(seen) {}
+  /// reused null: operands that are used again are not noted.
+  Recorder(FeatureConfig config, std::vector<Seen>& seen, std::vector<Seen>* reused)
+      : Feature(std::move(config)), seen_(seen), reused_(reused) {}
   [[nodiscard]] bool alters_numerics() const override { return false; }
   [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor&,
                                                 std::int64_t iteration) const override {
     return {iteration != 1, iteration + 1};
   }
-  void inspect_tensor(const InspectContext& context) override {
-    seen_.push_back({fmt::format("{} {} {} {} {}", context.tensor.layer, context.tensor.name,
-                                 to_string(context.tensor.layout), to_string(context.moment.phase),
-                                 context.moment.microbatch),
-                     context.x.shape(), to_doubles(context.x),
-                     context.rowwise == nullptr
-                         ? std::vector<double>{}
-                         : to_doubles(context.rowwise->dequantize(DType::kF32, Direction::kRowwise).view())});
+  void inspect_tensor(const InspectContext& context) override { note(context, seen_); }
+  void inspect_reuse(const InspectContext& context) override {
+    if (reused_ != nullptr) note(context, *reused_);
   }
 
  private:
+  static void note(const InspectContext& context, std::vector<Seen>& notes) {
+    const auto decoded = [](const QuantizedTensor* operand, Direction direction) {
+      return operand == nullptr ? std::vector<double>{}
+                                : to_doubles(operand->dequantize(DType::kF32, direction).view());
+    };
+    notes.push_back({fmt::format("{} {} {} {} {}", context.tensor.layer, context.tensor.name,
+                                 to_string(context.tensor.layout), to_string(context.moment.phase),
+                                 context.moment.microbatch),
+                     context.x.shape(), to_doubles(context.x), decoded(context.rowwise, Direction::kRowwise),
+                     decoded(context.columnwise, Direction::kColumnwise)});
+  }
+
   std::vector<Seen>& seen_;
+  std::vector<Seen>* reused_;
 };
 
-inline FeatureRegistry with_recorder(std::vector<Seen>& seen) {
+inline FeatureRegistry with_recorder(std::vector<Seen>& seen, std::vector<Seen>* reused = nullptr) {
   FeatureRegistry registry = builtin_features();
   registry.add({.schema = {.name = "Recorder", .doc = "Notes what it sees."},
                 .base_namespace = false,
-                .make = [&seen](FeatureConfig config) {
-                  return std::make_unique<Recorder>(std::move(config), seen);
+                .make = [&seen, reused](FeatureConfig config) {
+                  return std::make_unique<Recorder>(std::move(config), seen, reused);
                 }});
   return registry;
 }
