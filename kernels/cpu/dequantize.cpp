@@ -1,10 +1,12 @@
 #include "kernels/dequantize.hpp"
 
 #include <array>
+#include <vector>
 
 #include "kernels/codec/fp8.hpp"
 #include "kernels/codec/narrow.hpp"
 #include "kernels/cpu/arguments.hpp"
+#include "kernels/cpu/block_decode.hpp"
 
 namespace amaxscope {
 
@@ -26,6 +28,31 @@ void dequantize_fp8(const TensorView& codes, const TensorView& scale_inv, const 
                            for (std::int64_t i = 0; i < codes.numel(); ++i) result[i] = values[in[i]];
                          });
                        });
+}
+
+void dequantize_blocks(const BlockScaledView& codes, const MutableTensorView& out) {
+  constexpr std::string_view kOperation = "dequantize_blocks";
+  require_valid(codes, "codes");
+  cpu::require_contiguous(kOperation, "out", out);
+  const std::int64_t rows = codes.rows();
+  const std::int64_t cols = codes.cols();
+  AMAXSCOPE_CHECK(out.numel() == rows * cols && (out.numel() == 0 || out.cols() == cols), ErrorCode::kTensor,
+                  "{}: out has shape {}, the codes stand for {} x {}", kOperation, to_string(out.shape()),
+                  rows, cols);
+  std::vector<float> stored(static_cast<std::size_t>(out.numel()));
+  cpu::decode_blocks(codes, cpu::Rotation::kUndo, stored.data());
+  cpu::with_compute_type(kOperation, "out", out, [&]<class T>(std::type_identity<T>) {
+    T* result = cpu::data_of<T>(out);
+    if (!codes.layout.codes_transposed) {
+      for (std::size_t i = 0; i < stored.size(); ++i) result[i] = narrow<T>(stored[i]);
+      return;
+    }
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t col = 0; col < cols; ++col) {
+        result[row * cols + col] = narrow<T>(stored[static_cast<std::size_t>(col * rows + row)]);
+      }
+    }
+  });
 }
 
 }  // namespace amaxscope

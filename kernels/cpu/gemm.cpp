@@ -54,8 +54,9 @@ void gemm_f64(const GemmOperand& a, const GemmOperand& b, const MutableTensorVie
 void gemm_f32(const GemmOperand& a, const GemmOperand& b, float* out, double alpha, float beta) {
   const std::int64_t count = a.rows() * b.rows();
   if (a.depth() == 0) return scale_in_place(out, count, beta);
-  const cpu::WideOperand<float> wide_a(a, kOperation, "a");
-  const cpu::WideOperand<float> wide_b(b, kOperation, "b");
+  const bool keep_rotation = cpu::rotation_cancels(a, b);
+  const cpu::WideOperand<float> wide_a(a, keep_rotation, kOperation, "a");
+  const cpu::WideOperand<float> wide_b(b, keep_rotation, kOperation, "b");
   // The product of two scale_inv can leave fp32's normal range while the result stays inside it.
   const double magnitude = std::abs(alpha);
   if (magnitude >= static_cast<double>(std::numeric_limits<float>::min()) &&
@@ -79,9 +80,11 @@ void gemm(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& o
                   ErrorCode::kTensor, "{}: a is {}, b is {}, out is {}; f64 goes with f64 only", kOperation,
                   to_string(a.data.dtype()), to_string(b.data.dtype()), to_string(out.dtype()));
   for (const GemmOperand* operand : {&a, &b}) {
-    AMAXSCOPE_CHECK(is_high_precision(operand->data.dtype()) || is_fp8(operand->data.dtype()),
-                    ErrorCode::kTensor, "{}: {} is {}; allowed are f64, f32, f16, bf16, e4m3 and e5m2",
-                    kOperation, operand == &a ? "a" : "b", to_string(operand->data.dtype()));
+    AMAXSCOPE_CHECK(
+        is_high_precision(operand->data.dtype()) || is_fp8(operand->data.dtype()) || operand->blocks,
+        ErrorCode::kTensor,
+        "{}: {} is {}; allowed are f64, f32, f16, bf16, e4m3 and e5m2, and block-scaled codes", kOperation,
+        operand == &a ? "a" : "b", to_string(operand->data.dtype()));
   }
   const double alpha = static_cast<double>(a.scale_inv) * static_cast<double>(b.scale_inv);
   const std::int64_t count = out.numel();

@@ -14,9 +14,9 @@ namespace {
 constexpr std::string_view kOperation = "gemm_exact";
 
 /// The operand as a depth x rows matrix of doubles: one k after the other, as the sums run.
-std::vector<double> by_depth(const GemmOperand& operand, std::string_view name) {
+std::vector<double> by_depth(const GemmOperand& operand, bool keep_rotation, std::string_view name) {
   std::vector<double> values(static_cast<std::size_t>(operand.data.numel()));
-  cpu::widen(operand.data, kOperation, name, values.data());
+  cpu::widen_operand(operand, keep_rotation, kOperation, name, values.data());
   if (operand.transposed) return values;
   std::vector<double> turned(values.size());
   const auto rows = static_cast<std::size_t>(operand.rows());
@@ -37,8 +37,9 @@ void gemm_exact(const GemmOperand& a, const GemmOperand& b, const MutableTensorV
   cpu::require_gemm(kOperation, a, b, out);
   AMAXSCOPE_CHECK(out.dtype() == DType::kF64, ErrorCode::kTensor, "{}: out is {}, wanted f64", kOperation,
                   to_string(out.dtype()));
-  const std::vector<double> left = by_depth(a, "a");
-  const std::vector<double> right = by_depth(b, "b");
+  const bool keep_rotation = cpu::rotation_cancels(a, b);
+  const std::vector<double> left = by_depth(a, keep_rotation, "a");
+  const std::vector<double> right = by_depth(b, keep_rotation, "b");
   const auto rows = static_cast<std::size_t>(a.rows());
   const auto cols = static_cast<std::size_t>(b.rows());
   const auto depth = static_cast<std::size_t>(a.depth());

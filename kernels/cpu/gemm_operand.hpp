@@ -7,9 +7,15 @@
 
 #include "kernels/codec/fp8.hpp"
 #include "kernels/cpu/arguments.hpp"
+#include "kernels/cpu/block_decode.hpp"
 #include "kernels/gemm.hpp"
 
 namespace amaxscope::cpu {
+
+/// Whether a rotation that one factor carries is in the other, too, and falls out of their product.
+inline bool rotation_cancels(const GemmOperand& a, const GemmOperand& b) noexcept {
+  return a.blocks && b.blocks && a.blocks->rotated && b.blocks->rotated;
+}
 
 /// Every element of data as T, codes decoded without their scale. T is float or double.
 template <class T>
@@ -33,17 +39,27 @@ void widen(const TensorView& data, std::string_view operation, std::string_view 
   });
 }
 
+/// The factor's elements as T, in the order of its data; block-scaled codes with their scales.
+template <class T>
+void widen_operand(const GemmOperand& operand, bool keep_rotation, std::string_view operation,
+                   std::string_view name, T* out) {
+  if (!operand.blocks) return widen(operand.data, operation, name, out);
+  require_valid(*operand.blocks, name);
+  decode_blocks(*operand.blocks, keep_rotation ? Rotation::kKeep : Rotation::kUndo, out);
+}
+
 /// Points into the tensor when it is of type T already, else at a widened copy that it owns.
 template <class T>
 class WideOperand {
  public:
-  WideOperand(const GemmOperand& operand, std::string_view operation, std::string_view name) {
+  WideOperand(const GemmOperand& operand, bool keep_rotation, std::string_view operation,
+              std::string_view name) {
     if (operand.data.dtype() == DTypeOf<T>::value) {
       values_ = data_of<T>(operand.data);
       return;
     }
     copy_ = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(operand.data.numel()));
-    widen(operand.data, operation, name, copy_.get());
+    widen_operand(operand, keep_rotation, operation, name, copy_.get());
     values_ = copy_.get();
   }
   [[nodiscard]] const T* data() const noexcept { return values_; }

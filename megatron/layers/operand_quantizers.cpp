@@ -4,8 +4,7 @@
 
 #include "core/error.hpp"
 #include "megatron/planted_faults.hpp"
-#include "runtime/quantizers/current_scaling.hpp"
-#include "runtime/quantizers/delayed_scaling.hpp"
+#include "runtime/quantizers/quantizer_factory.hpp"
 
 namespace amaxscope::megatron {
 
@@ -18,17 +17,9 @@ std::shared_ptr<Quantizer>& slot_of(OperandQuantizers& operands, TensorKind tens
   return tensor == TensorKind::kWeight ? operands.weight : operands.gradient;
 }
 
-std::shared_ptr<Quantizer> make_delayed(const LayerContext& context, const LayerDescription& layer,
-                                        TensorKind tensor) {
-  AMAXSCOPE_CHECK(context.delayed != nullptr, ErrorCode::kUsage,
-                  "layer {}: delayed scaling needs a DelayedScalingState in the context", layer.name);
-  const std::size_t slot =
-      context.delayed->add(slot_name(layer.name, tensor), operand_format(layer.recipe, tensor));
-  return std::make_shared<Float8Quantizer>(*context.delayed, slot);
-}
-
-std::shared_ptr<Quantizer> make_current(const LayerContext& context, const LayerDescription& layer,
-                                        TensorKind tensor, LayerQuantizers& owner) {
+/// The group over which ranks share a scale: where codes are gathered. Null: each rank has its own.
+Communicator* amax_group(const LayerContext& context, const LayerDescription& layer, TensorKind tensor,
+                         LayerQuantizers& owner) {
   Communicator* group = codes_are_gathered(layer, tensor) ? context.tp : nullptr;
   if (context.faults != nullptr &&
       context.faults->planted(FaultKind::kSkipAmaxReduction, layer.name, tensor)) {
@@ -44,8 +35,19 @@ std::shared_ptr<Quantizer> make_current(const LayerContext& context, const Layer
         }));
     group = owner.groups.back().get();
   }
-  return std::make_shared<Float8CurrentScalingQuantizer>(
-      operand_format(layer.recipe, tensor), CurrentScalingOptions{}, group, slot_name(layer.name, tensor));
+  return group;
+}
+
+std::shared_ptr<Quantizer> make_operand_quantizer(const LayerContext& context, const LayerDescription& layer,
+                                                  TensorKind tensor, LayerQuantizers& owner) {
+  QuantizerRequest request{.recipe = layer.recipe,
+                           .tensor = tensor,
+                           .name = slot_name(layer.name, tensor),
+                           .delayed = context.delayed};
+  if (layer.recipe == RecipeKind::kCurrent) {
+    request.reduce_amaxes = reduce_amaxes_over(amax_group(context, layer, tensor, owner), request.name);
+  }
+  return make_quantizer(request);
 }
 
 void require_no_recipe_fault(const LayerContext& context, const LayerDescription& layer) {
@@ -72,9 +74,7 @@ LayerQuantizers make_operand_quantizers(const LayerContext& context, const Layer
                   "layer {}: recipe {} is not built yet; available: none, delayed, current", layer.name,
                   to_string(layer.recipe));
   for (const TensorKind tensor : kOperands) {
-    std::shared_ptr<Quantizer> quantizer = layer.recipe == RecipeKind::kDelayed
-                                               ? make_delayed(context, layer, tensor)
-                                               : make_current(context, layer, tensor, result);
+    std::shared_ptr<Quantizer> quantizer = make_operand_quantizer(context, layer, tensor, result);
     if (context.faults != nullptr && context.faults->planted(FaultKind::kScaleOff, layer.name, tensor)) {
       quantizer =
           std::make_shared<ScaleOffQuantizer>(std::move(quantizer), *context.faults, layer.name, tensor);

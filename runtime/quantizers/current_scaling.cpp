@@ -50,18 +50,15 @@ void requantize_float8(const TensorView& x, float scale, QuantizedTensor& target
 }
 
 Float8CurrentScalingQuantizer::Float8CurrentScalingQuantizer(DType format, CurrentScalingOptions options,
-                                                             Communicator* amax_group, std::string name)
-    : format_(format), options_(options), amax_group_(amax_group), name_(std::move(name)) {
-  AMAXSCOPE_CHECK(is_fp8(format), ErrorCode::kUsage, "current scaling to {}; e4m3 and e5m2 are FP8",
-                  to_string(format));
+                                                             ReduceAmaxes reduce_amaxes, std::string name)
+    : format_(format), options_(options), reduce_amaxes_(std::move(reduce_amaxes)) {
+  AMAXSCOPE_CHECK(is_fp8(format), ErrorCode::kUsage, "{}: current scaling to {}; e4m3 and e5m2 are FP8",
+                  name.empty() ? "a quantizer" : name, to_string(format));
 }
 
 float Float8CurrentScalingQuantizer::next_scale(const TensorView& x) {
   std::uint32_t amax = amax_bits(x);
-  if (amax_group_ != nullptr && amax_group_->size() > 1) {
-    amax_group_->all_reduce(MutableTensorView(&amax, DType::kU32, Shape{1}), ReduceOp::kMax,
-                            {.traffic = Traffic::kRecipe, .what = "current scaling amax", .layer = name_});
-  }
+  if (reduce_amaxes_) reduce_amaxes_({&amax, 1});
   const ScaleFromAmax result = scale_from_amax(
       amax,
       {.max_value = fp8_max(format_), .power_of_two = options_.power_of_two, .epsilon = options_.epsilon});

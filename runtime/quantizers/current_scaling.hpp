@@ -1,9 +1,9 @@
 // Current scaling: amax of this tensor, MAX over a group, scale, cast.
 #pragma once
 
-#include "collectives/communicator.hpp"
 #include "kernels/codec/scale.hpp"
 #include "runtime/quantizers/quantizer.hpp"
+#include "runtime/quantizers/reduce_amaxes.hpp"
 
 namespace amaxscope {
 
@@ -25,10 +25,10 @@ void requantize_float8(const TensorView& x, float scale, QuantizedTensor& target
 
 class Float8CurrentScalingQuantizer final : public Quantizer {
  public:
-  /// amax_group null: the scale is this rank's own. Where codes are gathered over ranks it must be the group
-  /// of the gather (recipe traffic: input of column parallel, gradient of row parallel, with sequence
-  /// parallel). An empty shard takes part with amax 0. The group must outlive the quantizer.
-  Float8CurrentScalingQuantizer(DType format, CurrentScalingOptions options, Communicator* amax_group,
+  /// reduce_amaxes empty: the scale is this rank's own. Where codes are gathered over ranks it must be over
+  /// the group of the gather (recipe traffic: input of column parallel, gradient of row parallel, with
+  /// sequence parallel). An empty shard takes part with amax 0. name: of the tensor, for messages.
+  Float8CurrentScalingQuantizer(DType format, CurrentScalingOptions options, ReduceAmaxes reduce_amaxes,
                                 std::string name = {});
   [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const TensorView& x, Usage usage,
                                                           const TensorMoment& moment) override;
@@ -43,8 +43,7 @@ class Float8CurrentScalingQuantizer final : public Quantizer {
 
   DType format_;
   CurrentScalingOptions options_;
-  Communicator* amax_group_;
-  std::string name_;
+  ReduceAmaxes reduce_amaxes_;
   ScaleClamp last_clamp_ = ScaleClamp::kNone;
 };
 

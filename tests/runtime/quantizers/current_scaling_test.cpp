@@ -102,7 +102,7 @@ TEST(CurrentScaling, UpdateKeepsTheDirections) {
 
 TEST(CurrentScaling, RanksShareTheLargestAmaxAndAnEmptyShardTakesPart) {
   run_loopback_ranks(4, [](Communicator& group) {
-    Float8CurrentScalingQuantizer quantizer(DType::kE4M3, {}, &group, "fc1 activation");
+    Float8CurrentScalingQuantizer quantizer(DType::kE4M3, {}, reduce_amaxes_over(&group, "fc1 activation"));
     const bool empty = group.rank() % 2 == 1;
     const Tensor x = empty ? Tensor(DType::kF32, Shape{0, 2})
                            : Tensor::of({1.0F, static_cast<float>(group.rank() + 2)}, Shape{1, 2});

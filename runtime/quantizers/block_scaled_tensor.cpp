@@ -1,0 +1,128 @@
+#include "runtime/quantizers/block_scaled_tensor.hpp"
+
+#include <bit>
+#include <cstring>
+
+#include "core/error.hpp"
+#include "kernels/cast.hpp"
+#include "kernels/dequantize.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+void set_code(Tensor& codes, std::int64_t index, std::uint8_t code) {
+  auto* const bytes = static_cast<std::uint8_t*>(codes.mutable_view().data());
+  if (codes.dtype() != DType::kE2M1) {
+    bytes[index] = code;
+    return;
+  }
+  const auto shift = static_cast<unsigned>(index % 2 * 4);
+  bytes[index / 2] = static_cast<std::uint8_t>((bytes[index / 2] & ~(0xFU << shift)) | (code << shift));
+}
+
+/// The same blocks in the layout of the other direction: every code and every scale finds its place.
+void remake(const BlockScaledView& from, BlockScaledCodes& to) {
+  const std::int64_t rows = from.rows();
+  const std::int64_t cols = from.cols();
+  const BlockLayout& layout = to.layout;
+  to.codes = Tensor(layout.format, layout.codes_shape(rows, cols));
+  to.scales = Tensor(layout.scale_format, layout.scales_shape(rows, cols));
+  to.tensor_scale = from.tensor_scale;
+  to.rotated = false;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t col = 0; col < cols; ++col) {
+      set_code(to.codes, layout.codes_transposed ? col * rows + row : row * cols + col, from.code(row, col));
+    }
+  }
+  const auto width = static_cast<std::size_t>(bits_per_element(layout.scale_format)) / 8;
+  const BlockScaledView made = to.view();
+  const auto* const source = static_cast<const std::byte*>(from.scales.data());
+  auto* const target = static_cast<std::byte*>(to.scales.mutable_view().data());
+  for (std::int64_t row = 0; row < rows; row += layout.scale_rows) {
+    for (std::int64_t col = 0; col < cols; col += layout.scale_cols) {
+      std::memcpy(target + static_cast<std::size_t>(made.scale_index(row, col)) * width,
+                  source + static_cast<std::size_t>(from.scale_index(row, col)) * width, width);
+    }
+  }
+}
+
+void drop(BlockScaledCodes& codes) {
+  codes.codes.release();
+  codes.scales.release();
+}
+
+}  // namespace
+
+BlockScaledView BlockScaledCodes::view() const {
+  return {
+      .codes = codes, .scales = scales, .layout = layout, .tensor_scale = tensor_scale, .rotated = rotated};
+}
+
+BlockScaledTensor::BlockScaledTensor(Shape shape, RecipeKind recipe, BlockScaledCodes rowwise,
+                                     BlockScaledCodes columnwise)
+    : shape_(shape), recipe_(recipe), rowwise_(std::move(rowwise)), columnwise_(std::move(columnwise)) {
+  AMAXSCOPE_CHECK(
+      recipe == RecipeKind::kMxfp8 || recipe == RecipeKind::kBlock || recipe == RecipeKind::kNvfp4,
+      ErrorCode::kUsage, "a block-scaled tensor of the recipe {}; block-scaled are mxfp8, block and nvfp4",
+      to_string(recipe));
+  AMAXSCOPE_CHECK(rowwise_.defined() || columnwise_.defined(), ErrorCode::kUsage,
+                  "a block-scaled tensor of shape {} needs codes in at least one direction",
+                  to_string(shape));
+  for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+    if (!codes(direction).defined()) continue;
+    const BlockScaledView view = codes(direction).view();
+    require_valid(view, to_string(direction));
+    AMAXSCOPE_CHECK(view.rows() == shape.rows() && view.cols() == shape.cols(), ErrorCode::kTensor,
+                    "{} codes are of {} x {}, the tensor has shape {}", to_string(direction), view.rows(),
+                    view.cols(), to_string(shape));
+  }
+}
+
+Usage BlockScaledTensor::usage() const noexcept { return {rowwise_.defined(), columnwise_.defined()}; }
+
+BlockScaledView BlockScaledTensor::blocks(Direction direction) const {
+  AMAXSCOPE_CHECK(codes(direction).defined(), ErrorCode::kUsage,
+                  "the {} codes of a {} tensor of shape {} are not there", to_string(direction),
+                  to_string(recipe_), to_string(shape_));
+  return codes(direction).view();
+}
+
+GemmOperand BlockScaledTensor::operand(Direction direction) const {
+  const BlockScaledView view = blocks(direction);
+  const bool transposed = view.layout.codes_transposed != (direction == Direction::kColumnwise);
+  return {.data = view.codes, .transposed = transposed, .scale_inv = 1.0F, .blocks = view};
+}
+
+Tensor BlockScaledTensor::dequantize(DType dtype, Direction direction) const {
+  AMAXSCOPE_CHECK(is_high_precision(dtype), ErrorCode::kTensor, "cannot dequantize to {}", to_string(dtype));
+  const DType decoded = dtype == DType::kF64 ? DType::kF32 : dtype;
+  Tensor values(decoded, shape_);
+  dequantize_blocks(blocks(direction), values);
+  if (decoded == dtype) return values;
+  Tensor widened(dtype, shape_);
+  convert(values.view(), widened);
+  return widened;
+}
+
+bool BlockScaledTensor::directions_share_blocks() const noexcept {
+  return rowwise_.layout.block_rows == columnwise_.layout.block_rows &&
+         rowwise_.layout.block_cols == columnwise_.layout.block_cols && !rowwise_.rotated &&
+         !columnwise_.rotated;
+}
+
+void BlockScaledTensor::update_usage(Usage wanted) {
+  for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+    AMAXSCOPE_CHECK(
+        !wanted.has(direction) || codes(direction).defined() || directions_share_blocks(), ErrorCode::kUsage,
+        "the {} codes of a {} tensor of shape {} are not there and cannot be made from the others, "
+        "which have other blocks; quantize again",
+        to_string(direction), to_string(recipe_), to_string(shape_));
+  }
+  if (wanted.rowwise && !rowwise_.defined()) remake(columnwise_.view(), rowwise_);
+  if (wanted.columnwise && !columnwise_.defined()) remake(rowwise_.view(), columnwise_);
+  if (!wanted.rowwise) drop(rowwise_);
+  if (!wanted.columnwise) drop(columnwise_);
+}
+
+}  // namespace amaxscope

@@ -1,0 +1,61 @@
+// What the block-scaled recipes make: MXFP8, FP8 block scaling and NVFP4 in one type.
+// Owned through shared_ptr; mutated (update_usage, a quantizer's update) by one thread at a time.
+#pragma once
+
+#include <optional>
+
+#include "kernels/block_scaled_view.hpp"
+#include "runtime/quantizers/quantized_tensor.hpp"
+#include "runtime/quantizers/recipe.hpp"
+
+namespace amaxscope {
+
+/// Codes and scales of one direction. codes and scales are undefined where the direction is not held; the
+/// layout says in any case what it would be.
+struct BlockScaledCodes {
+  Tensor codes;
+  Tensor scales;
+  BlockLayout layout;
+  std::optional<TensorScale> tensor_scale = std::nullopt;
+  bool rotated = false;
+
+  [[nodiscard]] bool defined() const noexcept { return codes.defined(); }
+  /// Borrows codes and scales.
+  [[nodiscard]] BlockScaledView view() const;
+};
+
+class BlockScaledTensor final : public QuantizedTensor {
+ public:
+  /// recipe: kMxfp8, kBlock or kNvfp4. shape: [.., K] of the tensor. At least one direction is defined.
+  /// Throws Error(kTensor) when codes and scales do not fit the shape.
+  BlockScaledTensor(Shape shape, RecipeKind recipe, BlockScaledCodes rowwise, BlockScaledCodes columnwise);
+
+  [[nodiscard]] const Shape& shape() const noexcept override { return shape_; }
+  [[nodiscard]] RecipeKind recipe() const noexcept { return recipe_; }
+  [[nodiscard]] DType format(Direction direction) const override { return codes(direction).layout.format; }
+  [[nodiscard]] Usage usage() const noexcept override;
+  [[nodiscard]] GemmOperand operand(Direction direction) const override;
+  /// Rotated codes are turned back, so that both directions stand for the same tensor.
+  [[nodiscard]] Tensor dequantize(DType dtype, Direction direction) const override;
+  /// A dropped direction can be made again from the other where both have the same blocks (two-dimensional
+  /// ones, not rotated); of one-dimensional blocks it cannot: Error(kUsage), before anything has changed.
+  void update_usage(Usage wanted) override;
+
+  /// The codes of a direction with their blocks, which describe the logical [M, K] in both directions. A view
+  /// into this object. Throws Error(kUsage) naming the direction when it is not there.
+  [[nodiscard]] BlockScaledView blocks(Direction direction) const;
+  /// Whether a direction can be had from the other.
+  [[nodiscard]] bool directions_share_blocks() const noexcept;
+
+ private:
+  [[nodiscard]] const BlockScaledCodes& codes(Direction direction) const noexcept {
+    return direction == Direction::kRowwise ? rowwise_ : columnwise_;
+  }
+
+  Shape shape_;
+  RecipeKind recipe_;
+  BlockScaledCodes rowwise_;
+  BlockScaledCodes columnwise_;
+};
+
+}  // namespace amaxscope

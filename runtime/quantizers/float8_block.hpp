@@ -1,0 +1,35 @@
+// FP8 block scaling: an fp32 scale for 128 elements, or for 128 x 128 of a weight.
+#pragma once
+
+#include <string>
+
+#include "runtime/quantizers/quantizer.hpp"
+
+namespace amaxscope {
+
+struct BlockScalingOptions {
+  bool power_of_two = true;  ///< scales rounded down to powers of two
+  float epsilon = 0.0F;      ///< a block's amax below this is raised to it
+};
+
+/// Rowwise codes have a scale for 128 elements along K, columnwise ones, which are transposed, for 128 along
+/// M; two-dimensional blocks are the same in both. Any shape: blocks at the edge are cut.
+class Float8BlockQuantizer final : public Quantizer {
+ public:
+  /// format: e4m3 or e5m2. name: of the tensor, for messages.
+  Float8BlockQuantizer(DType format, bool two_dimensional, BlockScalingOptions options,
+                       std::string name = {});
+  [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const TensorView& x, Usage usage,
+                                                          const TensorMoment& moment) override;
+  void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) override;
+  [[nodiscard]] RecipeKind recipe() const noexcept override { return RecipeKind::kBlock; }
+  [[nodiscard]] DType format() const noexcept override { return format_; }
+
+ private:
+  DType format_;
+  bool two_dimensional_;
+  BlockScalingOptions options_;
+  std::string name_;
+};
+
+}  // namespace amaxscope

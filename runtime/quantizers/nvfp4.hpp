@@ -1,0 +1,56 @@
+// NVFP4: FP4 codes with an E4M3 scale for every 16 elements under one fp32 amax of the tensor.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/quantizers/quantizer.hpp"
+#include "runtime/quantizers/reduce_amaxes.hpp"
+
+namespace amaxscope {
+
+/// How "four over six" chooses between mapping a block's amax to 6 and to 4.
+enum class FourOverSixError { kAbsolute, kSquared };
+
+struct Nvfp4Options {
+  bool random_hadamard = true;          ///< rotate the columnwise codes of activations and gradients
+  bool stochastic_rounding = true;      ///< of gradients
+  bool two_dimensional_weights = true;  ///< one scale for 16 x 16 elements of a weight
+  /// Weights and activations (not rotated ones): of the two, the scale with the smaller error of the block.
+  bool four_over_six = false;
+  FourOverSixError four_over_six_error = FourOverSixError::kSquared;
+  int four_over_six_scale_max = 448;  ///< largest block scale, 448 or 256
+  /// Of stochastic rounding. Ranks that hold the same tensor must have the same, ranks that hold parts of it
+  /// need others.
+  std::uint64_t seed = 0;
+};
+
+/// What the options are for one tensor.
+struct Nvfp4Usage {
+  bool rotate_columnwise = false;
+  bool stochastic_rounding = false;
+  bool two_dimensional = false;
+  bool four_over_six = false;
+};
+
+class Nvfp4Quantizer final : public Quantizer {
+ public:
+  /// name: of the tensor, for messages and the random stream. Throws Error(kUsage) for combinations that do
+  /// not exist: two-dimensional blocks that are rotated, four over six with rotation or stochastic rounding.
+  Nvfp4Quantizer(Nvfp4Usage usage, Nvfp4Options options, ReduceAmaxes reduce_amaxes, std::string name = {});
+  /// Throws Error(kTensor) when M or K is not a multiple of 16.
+  [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const TensorView& x, Usage usage,
+                                                          const TensorMoment& moment) override;
+  void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) override;
+  [[nodiscard]] RecipeKind recipe() const noexcept override { return RecipeKind::kNvfp4; }
+  [[nodiscard]] DType format() const noexcept override { return DType::kE2M1; }
+
+ private:
+  Nvfp4Usage usage_;
+  Nvfp4Options options_;
+  ReduceAmaxes reduce_amaxes_;
+  std::string name_;
+  std::uint64_t calls_ = 0;  ///< of stochastic rounding, so that every call draws anew
+};
+
+}  // namespace amaxscope
