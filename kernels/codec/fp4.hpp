@@ -19,6 +19,25 @@ constexpr std::uint8_t encode_e2m1(float value) noexcept {
   return static_cast<std::uint8_t>(magnitude > 0x7F800000U ? 0x7U : code);
 }
 
+/// Stochastic rounding with eight random bits: of the two codes around the value the upper (in magnitude)
+/// with a probability of the distance from the lower, in steps of 1/256. A value on the grid stays. Beyond 6,
+/// Inf and NaN as encode_e2m1. Source: TransformerEngine's ptx.cuh (stochastic_round_fp4_e2m1).
+inline std::uint8_t encode_e2m1_stochastic(float value, std::uint8_t random) noexcept {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) return 0x7U;
+  const auto sign = static_cast<std::uint8_t>((bits >> 28) & 0x8U);
+  constexpr float kMax = 6.0F;
+  const float a = std::bit_cast<float>(magnitude);
+  if (a >= kMax) return static_cast<std::uint8_t>(sign | 0x7U);
+  const auto step_at = [](float x) { return x >= 4.0F ? 2.0F : x >= 2.0F ? 1.0F : 0.5F; };
+  // The step is that of the value, the grid rounded down to that of the sum; the product is exact.
+  const float moved = a + static_cast<float>(random) * 0x1p-8F * step_at(a);
+  const float step = step_at(moved);
+  const float rounded = static_cast<float>(static_cast<int>(moved / step)) * step;
+  return static_cast<std::uint8_t>(sign | encode_e2m1(rounded < kMax ? rounded : kMax));
+}
+
 /// Only the low four bits of the code are read.
 constexpr float decode_e2m1(std::uint8_t code) noexcept {
   const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x8U) << 28;

@@ -21,29 +21,55 @@ void set_code(Tensor& codes, std::int64_t index, std::uint8_t code) {
   bytes[index / 2] = static_cast<std::uint8_t>((bytes[index / 2] & ~(0xFU << shift)) | (code << shift));
 }
 
-/// The same blocks in the layout of the other direction: every code and every scale finds its place.
-void remake(const BlockScaledView& from, BlockScaledCodes& to) {
-  const std::int64_t rows = from.rows();
-  const std::int64_t cols = from.cols();
+/// Copies the scales of `from`, whose first row is row `first` of `to`.
+void copy_scales(const BlockScaledView& from, std::int64_t first, BlockScaledCodes& to) {
   const BlockLayout& layout = to.layout;
-  to.codes = Tensor(layout.format, layout.codes_shape(rows, cols));
-  to.scales = Tensor(layout.scale_format, layout.scales_shape(rows, cols));
-  to.tensor_scale = from.tensor_scale;
-  to.rotated = false;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t col = 0; col < cols; ++col) {
-      set_code(to.codes, layout.codes_transposed ? col * rows + row : row * cols + col, from.code(row, col));
-    }
-  }
   const auto width = static_cast<std::size_t>(bits_per_element(layout.scale_format)) / 8;
   const BlockScaledView made = to.view();
   const auto* const source = static_cast<const std::byte*>(from.scales.data());
   auto* const target = static_cast<std::byte*>(to.scales.mutable_view().data());
-  for (std::int64_t row = 0; row < rows; row += layout.scale_rows) {
-    for (std::int64_t col = 0; col < cols; col += layout.scale_cols) {
-      std::memcpy(target + static_cast<std::size_t>(made.scale_index(row, col)) * width,
+  for (std::int64_t row = 0; row < from.rows(); row += layout.scale_rows) {
+    for (std::int64_t col = 0; col < from.cols(); col += layout.scale_cols) {
+      std::memcpy(target + static_cast<std::size_t>(made.scale_index(first + row, col)) * width,
                   source + static_cast<std::size_t>(from.scale_index(row, col)) * width, width);
     }
+  }
+}
+
+void allocate(BlockScaledCodes& codes, std::int64_t rows, std::int64_t cols) {
+  codes.codes = Tensor(codes.layout.format, codes.layout.codes_shape(rows, cols));
+  codes.scales = Tensor(codes.layout.scale_format, codes.layout.scales_shape(rows, cols));
+}
+
+/// The same blocks in the layout of the other direction: every code and every scale finds its place.
+void remake(const BlockScaledView& from, BlockScaledCodes& to) {
+  const std::int64_t rows = from.rows();
+  const std::int64_t cols = from.cols();
+  allocate(to, rows, cols);
+  to.tensor_scale = from.tensor_scale;
+  to.rotated = false;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t col = 0; col < cols; ++col) {
+      set_code(to.codes, to.layout.codes_transposed ? col * rows + row : row * cols + col,
+               from.code(row, col));
+    }
+  }
+  copy_scales(from, 0, to);
+}
+
+/// Copies the codes of a part whose first row is row `first` of `to`; rows of codes start at whole bytes.
+void copy_codes(const BlockScaledView& part, std::int64_t first, BlockScaledCodes& to) {
+  const auto bytes_of = [&](std::int64_t codes) { return size_bytes(part.layout.format, codes); };
+  const auto* source = static_cast<const std::byte*>(part.codes.data());
+  auto* target = static_cast<std::byte*>(to.codes.mutable_view().data());
+  if (part.codes.numel() == 0) return;
+  if (!part.layout.codes_transposed) {
+    std::memcpy(target + bytes_of(first * part.cols()), source, part.codes.bytes());
+    return;
+  }
+  const std::size_t run = bytes_of(part.rows());
+  for (std::int64_t col = 0; col < part.cols(); ++col) {
+    std::memcpy(target + bytes_of(col * to.codes.cols() + first), source + bytes_of(col * part.rows()), run);
   }
 }
 
@@ -57,6 +83,35 @@ void drop(BlockScaledCodes& codes) {
 BlockScaledView BlockScaledCodes::view() const {
   return {
       .codes = codes, .scales = scales, .layout = layout, .tensor_scale = tensor_scale, .rotated = rotated};
+}
+
+BlockScaledCodes stacked(std::span<const BlockScaledView> parts) {
+  AMAXSCOPE_CHECK(!parts.empty(), ErrorCode::kTensor, "no part to stack");
+  const BlockScaledView& first = parts.front();
+  std::int64_t rows = 0;
+  for (const BlockScaledView& part : parts) {
+    AMAXSCOPE_CHECK(
+        part.layout == first.layout && part.cols() == first.cols() && part.rotated == first.rotated,
+        ErrorCode::kTensor, "parts of different layouts or widths ({} and {}) cannot be stacked",
+        first.cols(), part.cols());
+    AMAXSCOPE_CHECK(rows % first.layout.block_rows == 0, ErrorCode::kTensor,
+                    "parts of {} rows in all do not end at a block of {} rows, so more cannot follow", rows,
+                    first.layout.block_rows);
+    rows += part.rows();
+  }
+  BlockScaledCodes result{.codes = {},
+                          .scales = {},
+                          .layout = first.layout,
+                          .tensor_scale = first.tensor_scale,
+                          .rotated = first.rotated};
+  allocate(result, rows, first.cols());
+  std::int64_t row = 0;
+  for (const BlockScaledView& part : parts) {
+    copy_codes(part, row, result);
+    copy_scales(part, row, result);
+    row += part.rows();
+  }
+  return result;
 }
 
 BlockScaledTensor::BlockScaledTensor(Shape shape, RecipeKind recipe, BlockScaledCodes rowwise,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "kernels/block_scaled_view.hpp"
 #include "runtime/quantizers/quantized_tensor.hpp"
@@ -23,6 +24,11 @@ struct BlockScaledCodes {
   /// Borrows codes and scales.
   [[nodiscard]] BlockScaledView view() const;
 };
+
+/// One matrix of all parts' rows, in this order: codes and scales are moved, nothing is quantized again. All
+/// parts have one layout and tensor scale (the first one's is taken), and all but the last whole blocks of
+/// rows. Throws Error(kTensor) otherwise.
+BlockScaledCodes stacked(std::span<const BlockScaledView> parts);
 
 class BlockScaledTensor final : public QuantizedTensor {
  public:

@@ -7,6 +7,8 @@
 
 namespace amaxscope {
 
+class BlockScaledTensor;
+
 struct BlockScalingOptions {
   bool power_of_two = true;  ///< scales rounded down to powers of two
   float epsilon = 0.0F;      ///< a block's amax below this is raised to it
@@ -26,6 +28,8 @@ class Float8BlockQuantizer final : public Quantizer {
   [[nodiscard]] DType format() const noexcept override { return format_; }
 
  private:
+  [[nodiscard]] std::shared_ptr<BlockScaledTensor> make(const TensorView& x, Usage usage) const;
+
   DType format_;
   bool two_dimensional_;
   BlockScalingOptions options_;

@@ -7,6 +7,8 @@
 
 namespace amaxscope {
 
+class BlockScaledTensor;
+
 struct Mxfp8Options {
   bool two_dimensional_weights = false;  ///< one scale for 32 x 32 elements of a weight
 };
@@ -25,6 +27,8 @@ class Mxfp8Quantizer final : public Quantizer {
   [[nodiscard]] DType format() const noexcept override { return format_; }
 
  private:
+  [[nodiscard]] std::shared_ptr<BlockScaledTensor> make(const TensorView& x, Usage usage) const;
+
   DType format_;
   bool two_dimensional_;
   std::string name_;

@@ -9,6 +9,8 @@
 
 namespace amaxscope {
 
+class BlockScaledTensor;
+
 /// How "four over six" chooses between mapping a block's amax to 6 and to 4.
 enum class FourOverSixError { kAbsolute, kSquared };
 
@@ -20,8 +22,10 @@ struct Nvfp4Options {
   bool four_over_six = false;
   FourOverSixError four_over_six_error = FourOverSixError::kSquared;
   int four_over_six_scale_max = 448;  ///< largest block scale, 448 or 256
-  /// Of stochastic rounding. Ranks that hold the same tensor must have the same, ranks that hold parts of it
-  /// need others.
+  /// Of stochastic rounding. The random stream of a tensor has the key that Philox4x32-10 gives for this seed
+  /// and the tensor's name, and advances with every quantization; kernels/block_scale.hpp says what each
+  /// element draws. Ranks that hold the same tensor must have the same seed and name; ranks that hold parts
+  /// of one draw alike at like positions of their parts unless they have other seeds.
   std::uint64_t seed = 0;
 };
 
@@ -33,6 +37,8 @@ struct Nvfp4Usage {
   bool four_over_six = false;
 };
 
+/// Both directions have an amax of their own, reduced together where ranks share a scale. Columnwise codes
+/// are transposed, and of the rotated tensor where it is rotated.
 class Nvfp4Quantizer final : public Quantizer {
  public:
   /// name: of the tensor, for messages and the random stream. Throws Error(kUsage) for combinations that do
@@ -46,10 +52,13 @@ class Nvfp4Quantizer final : public Quantizer {
   [[nodiscard]] DType format() const noexcept override { return DType::kE2M1; }
 
  private:
+  [[nodiscard]] std::shared_ptr<BlockScaledTensor> make(const TensorView& x, Usage usage);
+
   Nvfp4Usage usage_;
   Nvfp4Options options_;
   ReduceAmaxes reduce_amaxes_;
   std::string name_;
+  std::uint64_t stream_key_;
   std::uint64_t calls_ = 0;  ///< of stochastic rounding, so that every call draws anew
 };
 

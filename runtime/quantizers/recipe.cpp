@@ -33,8 +33,8 @@ std::optional<RecipeKind> parse_recipe(std::string_view text) noexcept {
 DType operand_format(RecipeKind recipe, TensorKind tensor) {
   AMAXSCOPE_CHECK(recipe != RecipeKind::kNone, ErrorCode::kUsage, "without a recipe {} has no code format",
                   to_string(tensor));
-  AMAXSCOPE_CHECK(recipe == RecipeKind::kDelayed || recipe == RecipeKind::kCurrent, ErrorCode::kUsage,
-                  "recipe {} is not built yet; delayed and current are", to_string(recipe));
+  if (recipe == RecipeKind::kMxfp8 || recipe == RecipeKind::kBlock) return DType::kE4M3;
+  if (recipe == RecipeKind::kNvfp4) return DType::kE2M1;
   // HYBRID: precision for the forward tensors, range for those of the backward pass.
   return training_phase(tensor) == Phase::kBackward ? DType::kE5M2 : DType::kE4M3;
 }

@@ -16,8 +16,8 @@ std::string_view to_string(
     RecipeKind recipe) noexcept;  ///< "none" "delayed" "current" "mxfp8" "block" "nvfp4"
 std::optional<RecipeKind> parse_recipe(std::string_view text) noexcept;
 
-/// Code format of an operand: under delayed and current scaling E4M3, and E5M2 for gradients (HYBRID).
-/// Throws Error(kUsage) for recipes that are not built yet and for none.
+/// Code format of an operand: under delayed and current scaling E4M3, and E5M2 for gradients (HYBRID); E4M3
+/// under MXFP8 and block scaling, E2M1 under NVFP4. Throws Error(kUsage) for no recipe.
 DType operand_format(RecipeKind recipe, TensorKind tensor);
 
 }  // namespace amaxscope

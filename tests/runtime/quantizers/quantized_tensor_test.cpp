@@ -148,7 +148,6 @@ TEST(Recipe, NamesAndFormats) {
     EXPECT_EQ(operand_format(recipe, TensorKind::kGradient), DType::kE5M2);
   }
   EXPECT_THROW(static_cast<void>(operand_format(RecipeKind::kNone, TensorKind::kWeight)), Error);
-  EXPECT_THROW(static_cast<void>(operand_format(RecipeKind::kMxfp8, TensorKind::kWeight)), Error);
 }
 
 }  // namespace

@@ -1,0 +1,60 @@
+#include "runtime/quantizers/block_quantize.hpp"
+
+#include "core/error.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+BlockScaledCodes room_for(const BlockSide& side, bool wanted, const Shape& shape) {
+  BlockScaledCodes result;
+  result.layout = side.layout;
+  result.tensor_scale = side.tensor_scale;
+  result.rotated = side.rotated;
+  if (!wanted) return result;
+  result.codes = Tensor(side.layout.format, side.layout.codes_shape(shape.rows(), shape.cols()));
+  result.scales = Tensor(side.layout.scale_format, side.layout.scales_shape(shape.rows(), shape.cols()));
+  return result;
+}
+
+std::optional<BlockOutput> output_to(BlockScaledCodes& codes) {
+  if (!codes.defined()) return std::nullopt;
+  return BlockOutput{codes.codes, codes.scales};
+}
+
+}  // namespace
+
+std::shared_ptr<BlockScaledTensor> make_block_scaled(const TensorView& x, RecipeKind recipe, Usage usage,
+                                                     const BlockSide& rowwise, const BlockSide& columnwise,
+                                                     const BlockKernel& kernel) {
+  AMAXSCOPE_CHECK(usage.rowwise || usage.columnwise, ErrorCode::kUsage,
+                  "a tensor of shape {} is quantized in no direction", to_string(x.shape()));
+  BlockScaledCodes row = room_for(rowwise, usage.rowwise, x.shape());
+  BlockScaledCodes column = room_for(columnwise, usage.columnwise, x.shape());
+  kernel(x.reshaped({x.rows(), x.cols()}), {.rowwise = output_to(row), .columnwise = output_to(column)});
+  return std::make_shared<BlockScaledTensor>(x.shape(), recipe, std::move(row), std::move(column));
+}
+
+void require_whole_blocks(const Shape& shape, std::int64_t multiple, RecipeKind recipe,
+                          std::string_view name) {
+  AMAXSCOPE_CHECK(
+      shape.rows() % multiple == 0 && shape.cols() % multiple == 0, ErrorCode::kTensor,
+      "{}: shape {} is a matrix of {} x {}; recipe {} needs multiples of {} in both, so pad the tensor, "
+      "change "
+      "the sizes of the model or batch (or the number of tensor-parallel ranks), or leave the layer in high "
+      "precision",
+      name.empty() ? "a tensor" : name, to_string(shape), shape.rows(), shape.cols(), to_string(recipe),
+      multiple);
+}
+
+BlockScaledTensor& require_block_scaled(QuantizedTensor& target, const Shape& shape, RecipeKind recipe,
+                                        std::string_view name) {
+  auto* const tensor = dynamic_cast<BlockScaledTensor*>(&target);
+  AMAXSCOPE_CHECK(tensor != nullptr && tensor->recipe() == recipe, ErrorCode::kUsage,
+                  "{}: only what recipe {} made can be updated with its codes", name, to_string(recipe));
+  AMAXSCOPE_CHECK(tensor->shape() == shape, ErrorCode::kTensor, "{}: a tensor of shape {} updated from {}",
+                  name, to_string(tensor->shape()), to_string(shape));
+  return *tensor;
+}
+
+}  // namespace amaxscope
