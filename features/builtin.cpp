@@ -2,6 +2,7 @@
 
 #include "features/disable_quantization.hpp"
 #include "features/fake_quant.hpp"
+#include "features/invariant_guard.hpp"
 #include "features/log_fp8_tensor_stats.hpp"
 #include "features/log_tensor_stats.hpp"
 #include "features/per_tensor_scaling.hpp"
@@ -14,6 +15,7 @@ FeatureRegistry builtin_features() {
   registry.add(disable_quantization_layer_entry());
   registry.add(per_tensor_scaling_entry());
   registry.add(fake_quant_entry());
+  registry.add(invariant_guard_entry());
   registry.add(log_tensor_stats_entry());
   registry.add(log_fp8_tensor_stats_entry());
   registry.add(base_log_tensor_stats_entry());

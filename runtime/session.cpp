@@ -60,6 +60,9 @@ void DebugSession::Impl::step() {
   if (enabled) {
     try {
       if (!stepped_) first_step();
+      for (const Section& section : sections_) {
+        for (const auto& feature : section.features) feature->end_iteration(iteration);
+      }
       if (registrations_changed_) {
         stats_.settle();
         next_due_ = stats_.next_due(iteration).value_or(kNever);
@@ -218,6 +221,8 @@ void DebugSession::log_tensor_stats(std::string_view layer, std::string_view ten
   impl_->log_tensor_stats(layer, tensor, view, group);
 }
 void DebugSession::set_reduction_group(Communicator* group) { impl_->set_reduction_group(group); }
+void DebugSession::save_state(const std::filesystem::path& dir) const { impl_->save_state(dir); }
+void DebugSession::load_state(const std::filesystem::path& dir) { impl_->load_state(dir); }
 void DebugSession::step() { impl_->step(); }
 void DebugSession::close() { impl_->close(); }
 Log& DebugSession::log() noexcept { return impl_->log; }

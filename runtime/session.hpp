@@ -130,6 +130,15 @@ class DebugSession {
   /// Before any layer is registered.
   void set_reduction_group(Communicator* group);
 
+  /// Writes what must survive a restart (iteration, what features have learned so far) to
+  /// dir/amaxscope_session_rank_R.safetensors, between two steps; local, replaces a file of that name.
+  /// Throws Error(kIo).
+  void save_state(const std::filesystem::path& dir) const;
+  /// Takes it up again: before the first step, after the layers are registered, under the same config and
+  /// number of ranks. The iteration becomes the saved one. Local. Throws Error(kInput) for a file that is
+  /// damaged or of another config, saying what differs, Error(kIo), Error(kUsage) after a step.
+  void load_state(const std::filesystem::path& dir);
+
   /// Ends an iteration: reduces what is due, writes it, advances. Collective over a group that has something
   /// due.
   void step();

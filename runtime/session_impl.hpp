@@ -45,6 +45,8 @@ class DebugSession::Impl {
   void log_tensor_stats(std::string_view layer_name, std::string_view tensor, const TensorView& view,
                         Communicator* group);
   void set_reduction_group(Communicator* group);
+  void save_state(const std::filesystem::path& dir) const;
+  void load_state(const std::filesystem::path& dir);
   void step();
   void close();
 
@@ -91,6 +93,7 @@ class DebugSession::Impl {
   /// Logs it now; the sinks get it with the step.
   void report(Finding finding);
   [[nodiscard]] int own_rank() const;
+  [[nodiscard]] std::filesystem::path state_file(const std::filesystem::path& dir) const;
   /// After an error of the runtime's own: detaches, or ends the job. Returns only when detached.
   void fail(const std::exception& error);
   void hook_failed(const Feature& feature, const InspectedTensor& tensor, bool altering,

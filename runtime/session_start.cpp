@@ -94,6 +94,11 @@ void DebugSession::Impl::attach_features() {
   stats_.set_groups(placement_);
   const FeatureServices services{.report = [this](Finding finding) { report(std::move(finding)); },
                                  .warn = [this](const std::string& message) { log.warn("{}", message); },
+                                 .scalar =
+                                     [this](std::string_view name, double value) {
+                                       if (is_world_leader())
+                                         scalars_.insert_or_assign(std::string(name), value);
+                                     },
                                  .log_dir = options_.log_dir,
                                  .world_rank = own_rank()};
   for (const Section& section : sections_) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "kernels/amax.hpp"
 
 namespace amaxscope {
 
@@ -37,6 +38,11 @@ std::optional<std::int64_t> earlier(std::optional<std::int64_t> a, std::optional
 const TensorMoments& InspectContext::moments() const {
   if (!cached_moments) cached_moments = tensor_stats(x);
   return *cached_moments;
+}
+
+std::uint32_t InspectContext::amax() const {
+  if (!cached_amax) cached_amax = x.numel() == 0 ? 0U : amax_bits(x);
+  return *cached_amax;
 }
 
 std::string Feature::label() const {

@@ -7,6 +7,7 @@
 // name.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -109,13 +110,25 @@ struct InspectContext {
   const QuantizedTensor* columnwise;  ///< may be the same object
   const Quantizer* quantizer;         ///< the recipe's; null without one
   AmaxReducer* tp_amax;
+  /// Whether a feature made the operand of a direction instead of the recipe, by Direction.
+  std::array<bool, 2> modified = {false, false};
+  [[nodiscard]] bool is_modified(Direction direction) const noexcept {
+    return modified[static_cast<std::size_t>(direction)];
+  }
 
   /// What moments() has computed; start with none.
   mutable std::optional<TensorMoments> cached_moments = std::nullopt;
 
   /// tensor_stats(x), computed once for all features that inspect this tensor now.
   const TensorMoments& moments() const;
+
+  mutable std::optional<std::uint32_t> cached_amax = std::nullopt;
+  /// amax_bits(x), computed once.
+  [[nodiscard]] std::uint32_t amax() const;
 };
+
+/// What a feature keeps over a restart: words by name. Floating-point numbers as their bits.
+using FeatureState = std::map<std::string, std::vector<std::uint64_t>>;
 
 /// What a session says and listens to when it tells a feature of a layer.
 struct LayerTerms {
@@ -127,7 +140,9 @@ struct LayerTerms {
 struct FeatureServices {
   std::function<void(Finding)> report;           ///< logs and records a finding of this rank
   std::function<void(const std::string&)> warn;  ///< a message to people
-  std::filesystem::path log_dir;                 ///< empty: no files
+  /// A number of this rank, written with the step's scalars by the first rank of the world.
+  std::function<void(std::string_view, double)> scalar;
+  std::filesystem::path log_dir;  ///< empty: no files
   int world_rank = 0;
 };
 
@@ -185,6 +200,12 @@ class Feature {
   virtual void inspect_reuse(const InspectContext&) {}
   /// A scalar of the trainer, on every rank that has it.
   virtual void inspect_scalar(std::string_view, double) {}
+  /// Called in step(), before what is due is reduced. Local: no collective.
+  virtual void end_iteration(std::int64_t) {}
+
+  /// What must survive a restart; between two steps. Keys are the feature's own.
+  virtual void save_state(FeatureState&) const {}
+  virtual void load_state(const FeatureState&) {}
 
  private:
   FeatureConfig config_;

@@ -225,7 +225,9 @@ void DebugQuantizer::inspect(const TensorView* original, const DebugQuantizedTen
                                .rowwise = operands != nullptr ? operands->get_tensor(false).get() : nullptr,
                                .columnwise = operands != nullptr ? operands->get_tensor(true).get() : nullptr,
                                .quantizer = parent_.get(),
-                               .tp_amax = services_.tp_amax};
+                               .tp_amax = services_.tp_amax,
+                               .modified = {direction(Direction::kRowwise).modifier != nullptr,
+                                            direction(Direction::kColumnwise).modifier != nullptr}};
   for (Feature* feature : plan_.inspecting) {
     try {
       (feature->*hook)(context);

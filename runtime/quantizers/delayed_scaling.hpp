@@ -70,6 +70,7 @@ class Float8Quantizer final : public Quantizer {
   [[nodiscard]] RecipeKind recipe() const noexcept override { return RecipeKind::kDelayed; }
   [[nodiscard]] DType format() const noexcept override { return state_.slot(slot_).format; }
   [[nodiscard]] const DelayedScalingState::Slot& slot() const { return state_.slot(slot_); }
+  [[nodiscard]] const DelayedScalingOptions& options() const noexcept { return state_.options(); }
 
  private:
   void observe(const TensorView& x, const TensorMoment& moment);

@@ -1,0 +1,123 @@
+// I2: ranks whose codes are gathered under one scale, or that hold one tensor, have one scale.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <unordered_map>
+
+#include "features/invariants/check.hpp"
+#include "kernels/content_hash.hpp"
+#include "runtime/quantizers/current_scaling.hpp"
+#include "runtime/stats/equality_accumulator.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+constexpr std::size_t kWordsOfFeed = 3;  // scale, own amax, format
+constexpr std::size_t kFeedsKept = 8;
+
+/// Under current scaling every rank's scale should be that of the largest amax: who has another one?
+std::vector<int> with_a_foreign_scale(std::span<const RankEvidence> evidence, std::size_t feed) {
+  std::uint32_t amax = 0;
+  for (const RankEvidence& one : evidence) amax = std::max(amax, one.words[feed + 1]);
+  std::vector<int> ranks;
+  for (const RankEvidence& one : evidence) {
+    const auto format = static_cast<DType>(one.words[feed + 2]);
+    const float expected = scale_from_amax(amax, {.max_value = fp8_max(format)}).scale;
+    if (std::bit_cast<std::uint32_t>(expected) != one.words[feed]) ranks.push_back(one.rank);
+  }
+  return ranks;
+}
+
+std::optional<Finding> explain(std::string_view relation, bool current_scaling,
+                               std::span<const RankEvidence> evidence) {
+  const std::vector<std::vector<int>> sets = rank_sets(evidence);
+  std::size_t feed = 0;
+  const auto differs = [&](std::size_t at) {
+    return std::ranges::any_of(
+        evidence, [&](const RankEvidence& one) { return one.words[at] != evidence.front().words[at]; });
+  };
+  while (feed + 2 * kWordsOfFeed <= evidence.front().words.size() && !differs(feed)) feed += kWordsOfFeed;
+
+  Finding finding;
+  finding.check = "I2";
+  finding.microbatch = static_cast<int>(feed / kWordsOfFeed);
+  finding.ranks = odd_ones_out(sets);
+  std::string cause;
+  if (current_scaling) {
+    const std::vector<int> foreign = with_a_foreign_scale(evidence, feed);
+    if (!foreign.empty() && foreign.size() < evidence.size()) {
+      finding.ranks = foreign;
+      cause = fmt::format("; rank{} {} did not take the largest amax of the group",
+                          foreign.size() == 1 ? "" : "s", fmt::join(foreign, ","));
+    }
+  }
+  std::vector<std::string> scales;
+  for (const std::vector<int>& set : sets) {
+    const auto one = std::ranges::find(evidence, set.front(), &RankEvidence::rank);
+    scales.push_back(fmt::format("{:.9g} on rank{} {}", std::bit_cast<float>(one->words[feed]),
+                                 set.size() == 1 ? "" : "s", fmt::join(set, ",")));
+  }
+  finding.details["scales"] = fmt::format("{}", fmt::join(scales, "; "));
+  finding.details["sets"] = sets_text(sets);
+  finding.what =
+      fmt::format("scales differ over the ranks {}: {}{}", relation, fmt::join(scales, ", "), cause);
+  return finding;
+}
+
+class ScaleCheck final : public InvariantCheck {
+ public:
+  using InvariantCheck::InvariantCheck;
+
+  void register_tensor(const InspectedTensor& tensor, const Schedule& schedule,
+                       Registration& registration) override {
+    if (!tensor.kind || is_result(*tensor.kind) || tensor.description == nullptr) return;
+    const bool gathered = codes_are_gathered(*tensor.description, *tensor.kind);
+    const bool weight = tensor.kind == TensorKind::kWeight;
+    if (!gathered && !weight && tensor.layout != Layout::kReplicated) return;
+    const std::string_view relation =
+        gathered ? "whose codes are gathered and decoded under one scale" : "that hold replicas of it";
+    const bool current = tensor.recipe == RecipeKind::kCurrent && gathered;
+    cells_[&tensor] = &registration.declare_over(
+        weight ? ReduceOver::kReplicas : ReduceOver::kTensorParallel, tensor, schedule, [&] {
+          return std::make_unique<EqualityAccumulator>(
+              "I2", kWordsOfFeed * kFeedsKept, [relation, current](std::span<const RankEvidence> evidence) {
+                return explain(relation, current, evidence);
+              });
+        });
+  }
+
+  void inspect(const InspectContext& context) override {
+    const auto found = cells_.find(&context.tensor);
+    const Phase phase = context.moment.phase;
+    if (found == cells_.end() || phase == Phase::kRecompute || phase == Phase::kEval) return;
+    auto& accumulator = static_cast<EqualityAccumulator&>(*found->second->train);
+    if (context.tensor.kind == TensorKind::kWeight && accumulator.ran()) return;
+    for (const QuantizedTensor* member : {context.rowwise, context.columnwise}) {
+      const auto* codes = dynamic_cast<const Float8Tensor*>(member);
+      if (codes == nullptr) continue;
+      const std::uint32_t scale = std::bit_cast<std::uint32_t>(codes->scale());
+      const std::uint32_t amax =
+          context.tensor.recipe == RecipeKind::kCurrent && context.has_original ? context.amax() : 0U;
+      const std::array<std::uint32_t, kWordsOfFeed> words = {
+          scale, amax, static_cast<std::uint32_t>(codes->format(Direction::kRowwise))};
+      accumulator.feed(combine_hashes(scale, words[2]), words);
+      count();
+      if (context.rowwise == context.columnwise) break;
+    }
+  }
+
+ private:
+  std::unordered_map<const InspectedTensor*, StatCell*> cells_;
+};
+
+}  // namespace
+
+std::unique_ptr<InvariantCheck> make_scale_check(std::size_t sample) {
+  return std::make_unique<ScaleCheck>("I2", sample);
+}
+
+}  // namespace amaxscope
