@@ -18,6 +18,8 @@ std::string_view to_string(ErrorCode code) noexcept {
       return "deadline";
     case ErrorCode::kIo:
       return "io";
+    case ErrorCode::kStopped:
+      return "stopped";
     case ErrorCode::kInternal:
       return "internal";
   }

@@ -20,6 +20,7 @@ enum class ErrorCode {
   kMismatch,  ///< ranks of a group disagree
   kDeadline,  ///< a collective did not complete in time
   kIo,        ///< the operating system refused a read or write
+  kStopped,   ///< a feature ended the run, as the config asked
   kInternal,  ///< a bug of this library
 };
 

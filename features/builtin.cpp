@@ -5,6 +5,7 @@
 #include "features/invariant_guard.hpp"
 #include "features/log_fp8_tensor_stats.hpp"
 #include "features/log_tensor_stats.hpp"
+#include "features/nonfinite_guard.hpp"
 #include "features/per_tensor_scaling.hpp"
 
 namespace amaxscope {
@@ -17,6 +18,7 @@ FeatureRegistry builtin_features() {
   registry.add(fake_quant_entry());
   registry.add(invariant_guard_entry());
   registry.add(log_tensor_stats_entry());
+  registry.add(nonfinite_guard_entry());
   registry.add(log_fp8_tensor_stats_entry());
   registry.add(base_log_tensor_stats_entry());
   return registry;

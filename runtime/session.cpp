@@ -74,7 +74,18 @@ void DebugSession::Impl::step() {
     }
   }
   ++iteration;
+  stop_if_asked();
   if (tp_amax_ != nullptr) guarded_.guard(groups_.tp, "amax").set_iteration(iteration);
+}
+
+void DebugSession::Impl::stop_if_asked() const {
+  if (!enabled) return;
+  for (const Section& section : sections_) {
+    for (const auto& feature : section.features) {
+      const std::optional<std::string> reason = feature->stop_reason();
+      if (reason) throw Error(ErrorCode::kStopped, fmt::format("{}: {}", feature->label(), *reason));
+    }
+  }
 }
 
 void DebugSession::Impl::write_due() {

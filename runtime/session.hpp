@@ -140,7 +140,7 @@ class DebugSession {
   void load_state(const std::filesystem::path& dir);
 
   /// Ends an iteration: reduces what is due, writes it, advances. Collective over a group that has something
-  /// due.
+  /// due. Throws Error(kStopped) when a feature ends the run, as its config asked (NonFiniteGuard's stop).
   void step();
   /// Flushes and marks the run closed. Idempotent; does not talk to other ranks.
   void close();

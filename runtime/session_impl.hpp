@@ -90,6 +90,7 @@ class DebugSession::Impl {
   void first_step();
   void report_idle_sections();
   void write_due();
+  void stop_if_asked() const;
   /// Logs it now; the sinks get it with the step.
   void report(Finding finding);
   [[nodiscard]] int own_rank() const;

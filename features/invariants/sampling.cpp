@@ -5,8 +5,10 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "kernels/codec/fp4.hpp"
 #include "kernels/codec/fp8.hpp"
 #include "kernels/content_hash.hpp"
+#include "runtime/quantizers/block_scaled_tensor.hpp"
 
 namespace amaxscope {
 
@@ -18,19 +20,42 @@ float half_step(float magnitude, int mantissa_bits, float smallest_normal) {
   return std::ldexp(1.0F, exponent - mantissa_bits - 1);
 }
 
+/// A code of its own, without a scale.
+struct DecodedCode {
+  float value;
+  float step;  ///< half of one
+  bool saturated;
+};
+
+DecodedCode decode(DType format, std::uint8_t code) {
+  switch (format) {
+    case DType::kE4M3: {
+      const float value = kFp8Values<DType::kE4M3>[code];
+      return {value, std::isfinite(value) ? half_step(std::abs(value), 3, 0x1p-6F) : 0.0F,
+              (code & 0x7FU) == 0x7EU};
+    }
+    case DType::kE5M2: {
+      const float value = kFp8Values<DType::kE5M2>[code];
+      return {value, std::isfinite(value) ? half_step(std::abs(value), 2, 0x1p-14F) : 0.0F,
+              (code & 0x7FU) == 0x7BU};
+    }
+    default: {
+      const float value = decode_e2m1(code);
+      return {value, half_step(std::abs(value), 1, 1.0F), (code & 0x7U) == 0x7U};
+    }
+  }
+}
+
 std::optional<DecodedElement> decoded(const Float8Tensor& tensor, Direction direction, std::int64_t index) {
   if (!tensor.usage().has(direction)) return std::nullopt;
-  const bool e4m3 = tensor.format(direction) == DType::kE4M3;
   const std::int64_t columns = tensor.shape().cols();
   const std::int64_t stored =
       direction == Direction::kRowwise ? index : (index % columns) * tensor.shape().rows() + index / columns;
   const std::uint8_t code = tensor.codes(direction).values<std::uint8_t>()[static_cast<std::size_t>(stored)];
-  const float value = e4m3 ? kFp8Values<DType::kE4M3>[code] : kFp8Values<DType::kE5M2>[code];
-  const float step =
-      std::isfinite(value) ? half_step(std::abs(value), e4m3 ? 3 : 2, e4m3 ? 0x1p-6F : 0x1p-14F) : 0.0F;
-  return DecodedElement{.value = value * tensor.scale_inv(),
-                        .tolerance = step * tensor.scale_inv(),
-                        .saturated = (code & 0x7FU) == (e4m3 ? 0x7EU : 0x7BU)};
+  const DecodedCode decoded = decode(tensor.format(direction), code);
+  return DecodedElement{.value = decoded.value * tensor.scale_inv(),
+                        .tolerance = decoded.step * tensor.scale_inv(),
+                        .saturated = decoded.saturated};
 }
 
 std::optional<DecodedElement> decoded(const HighPrecisionTensor& tensor, std::int64_t index) {
@@ -42,6 +67,20 @@ std::optional<DecodedElement> decoded(const HighPrecisionTensor& tensor, std::in
                          : half_step(std::abs(value), mantissa_bits,
                                      tensor.view().dtype() == DType::kBF16 ? 0x1p-126F : 0x1p-14F);
   return DecodedElement{.value = value, .tolerance = step};
+}
+
+std::optional<DecodedElement> decoded(const BlockScaledTensor& tensor, Direction direction,
+                                      std::int64_t index) {
+  if (!tensor.usage().has(direction)) return std::nullopt;
+  const BlockScaledView view = tensor.blocks(direction);
+  if (view.rotated) return std::nullopt;
+  const std::int64_t row = index / view.cols();
+  const std::int64_t col = index % view.cols();
+  const std::uint8_t code = view.code(row, col);
+  const float scale = view.stored_scale(view.scale_index(row, col));
+  const DecodedCode decoded = decode(view.layout.format, code);
+  return DecodedElement{
+      .value = decoded.value * scale, .tolerance = decoded.step * scale, .saturated = decoded.saturated};
 }
 
 }  // namespace
@@ -82,6 +121,8 @@ std::optional<DecodedElement> decoded_element(const QuantizedTensor& tensor, Dir
                                               std::int64_t index) {
   if (const auto* codes = dynamic_cast<const Float8Tensor*>(&tensor))
     return decoded(*codes, direction, index);
+  if (const auto* blocks = dynamic_cast<const BlockScaledTensor*>(&tensor))
+    return decoded(*blocks, direction, index);
   if (const auto* plain = dynamic_cast<const HighPrecisionTensor*>(&tensor)) return decoded(*plain, index);
   return std::nullopt;
 }
@@ -92,6 +133,14 @@ std::optional<std::uint64_t> operand_fingerprint(const QuantizedTensor& tensor, 
     const std::uint64_t scale = std::bit_cast<std::uint32_t>(codes->scale_inv());
     const auto format = static_cast<std::uint64_t>(codes->format(direction));
     return combine_hashes(content_hash(codes->codes(direction)), scale | (format << 32));
+  }
+  if (const auto* blocks = dynamic_cast<const BlockScaledTensor*>(&tensor)) {
+    if (!blocks->usage().has(direction)) return std::nullopt;
+    const BlockScaledView view = blocks->blocks(direction);
+    const std::uint64_t amax = view.tensor_scale ? std::bit_cast<std::uint32_t>(view.tensor_scale->amax) : 0U;
+    const auto format = static_cast<std::uint64_t>(view.layout.format);
+    return combine_hashes(combine_hashes(content_hash(view.codes), content_hash(view.scales)),
+                          amax | (format << 32));
   }
   if (const auto* plain = dynamic_cast<const HighPrecisionTensor*>(&tensor)) {
     return combine_hashes(content_hash(plain->view()), static_cast<std::uint64_t>(plain->view().dtype()));

@@ -9,6 +9,7 @@
 
 #include "features/invariants/check.hpp"
 #include "kernels/content_hash.hpp"
+#include "runtime/quantizers/block_scaled_tensor.hpp"
 #include "runtime/quantizers/current_scaling.hpp"
 #include "runtime/stats/equality_accumulator.hpp"
 
@@ -18,6 +19,19 @@ namespace {
 
 constexpr std::size_t kWordsOfFeed = 3;  // scale, own amax, format
 constexpr std::size_t kFeedsKept = 8;
+
+/// The bits of the number that one tensor has and its blocks or codes share: the scale of per-tensor FP8, the
+/// amax of NVFP4. None for formats whose blocks stand for themselves.
+std::optional<std::uint32_t> tensor_scale(const QuantizedTensor& tensor, Direction direction) {
+  if (const auto* codes = dynamic_cast<const Float8Tensor*>(&tensor)) {
+    return std::bit_cast<std::uint32_t>(codes->scale());
+  }
+  const auto* blocks = dynamic_cast<const BlockScaledTensor*>(&tensor);
+  if (blocks == nullptr || !blocks->usage().has(direction)) return std::nullopt;
+  const BlockScaledView view = blocks->blocks(direction);
+  if (!view.tensor_scale) return std::nullopt;
+  return std::bit_cast<std::uint32_t>(view.tensor_scale->amax);
+}
 
 /// Under current scaling every rank's scale should be that of the largest amax: who has another one?
 std::vector<int> with_a_foreign_scale(std::span<const RankEvidence> evidence, std::size_t feed) {
@@ -97,14 +111,15 @@ class ScaleCheck final : public InvariantCheck {
     auto& accumulator = static_cast<EqualityAccumulator&>(*found->second->train);
     if (context.tensor.kind == TensorKind::kWeight && accumulator.ran()) return;
     for (const QuantizedTensor* member : {context.rowwise, context.columnwise}) {
-      const auto* codes = dynamic_cast<const Float8Tensor*>(member);
-      if (codes == nullptr) continue;
-      const std::uint32_t scale = std::bit_cast<std::uint32_t>(codes->scale());
+      if (member == nullptr) continue;
+      const Direction direction = member == context.rowwise ? Direction::kRowwise : Direction::kColumnwise;
+      const std::optional<std::uint32_t> scale = tensor_scale(*member, direction);
+      if (!scale) continue;
       const std::uint32_t amax =
           context.tensor.recipe == RecipeKind::kCurrent && context.has_original ? context.amax() : 0U;
       const std::array<std::uint32_t, kWordsOfFeed> words = {
-          scale, amax, static_cast<std::uint32_t>(codes->format(Direction::kRowwise))};
-      accumulator.feed(combine_hashes(scale, words[2]), words);
+          *scale, amax, static_cast<std::uint32_t>(member->format(direction))};
+      accumulator.feed(combine_hashes(*scale, words[2]), words);
       count();
       if (context.rowwise == context.columnwise) break;
     }

@@ -203,6 +203,9 @@ class Feature {
   /// Called in step(), before what is due is reduced. Local: no collective.
   virtual void end_iteration(std::int64_t) {}
 
+  /// Why the run is to end after this step, as the config asked; the same on all ranks of the stage.
+  [[nodiscard]] virtual std::optional<std::string> stop_reason() const { return std::nullopt; }
+
   /// What must survive a restart; between two steps. Keys are the feature's own.
   virtual void save_state(FeatureState&) const {}
   virtual void load_state(const FeatureState&) {}

@@ -50,7 +50,8 @@ class StatAccumulator {
   /// depend on `reduced` alone, so that all ranks give the same.
   [[nodiscard]] virtual std::size_t detail_words(const ReducedStat&) const { return 0; }
   virtual void pack_details(std::span<std::uint32_t>) const {}
-  /// What a check has found; reported once, by the first rank of the group.
+  /// What a check has found; reported by the first rank of the group. The caller fills in the iteration and,
+  /// where no layer is named, layer, tensor and phase.
   [[nodiscard]] virtual std::vector<Finding> findings(const ReducedStat&) const { return {}; }
   /// The requested statistics. One that has no value (std of one element) is left out.
   [[nodiscard]] virtual std::vector<StatValue> values(const ReducedStat& reduced) const = 0;

@@ -118,9 +118,11 @@ StatStore::Reduced StatStore::reduce(std::int64_t iteration) {
       for (Finding& finding : result.findings) {
         if (!reports) break;
         finding.iteration = iteration;
-        finding.layer = tensor.layer;
-        finding.tensor = tensor.name;
-        finding.phase = result.phase;
+        if (finding.layer.empty()) {
+          finding.layer = tensor.layer;
+          finding.tensor = tensor.name;
+          finding.phase = result.phase;
+        }
         reduced.findings.push_back(std::move(finding));
       }
       if (result.values.empty()) continue;

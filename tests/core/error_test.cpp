@@ -44,12 +44,13 @@ TEST(Error, BadInputIsWhatTheUserCanMend) {
     std::string_view name;
     bool bad_input;
   };
-  constexpr std::array<Expected, 8> kCodes = {{{ErrorCode::kUsage, "usage", true},
+  constexpr std::array<Expected, 9> kCodes = {{{ErrorCode::kUsage, "usage", true},
                                                {ErrorCode::kConfig, "config", true},
                                                {ErrorCode::kInput, "input", true},
                                                {ErrorCode::kTensor, "tensor", false},
                                                {ErrorCode::kMismatch, "mismatch", false},
                                                {ErrorCode::kDeadline, "deadline", false},
+                                               {ErrorCode::kStopped, "stopped", false},
                                                {ErrorCode::kIo, "io", false},
                                                {ErrorCode::kInternal, "internal", false}}};
   for (const Expected& expected : kCodes) {

@@ -1,0 +1,114 @@
+#include "kernels/finite_scan.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/codec/e8m0.hpp"
+#include "kernels/codec/fp8.hpp"
+#include "kernels/cpu/arguments.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+constexpr std::string_view kOperation = "finite_scan";
+
+/// Magnitude patterns compare as integers, and every Inf and NaN is at or above Inf's.
+template <class T>
+struct Magnitude;
+template <>
+struct Magnitude<float> {
+  using Bits = std::int32_t;
+  static constexpr Bits kInfinity = 0x7F800000;
+};
+template <>
+struct Magnitude<F16> {
+  using Bits = std::int16_t;
+  static constexpr Bits kInfinity = 0x7C00;
+};
+template <>
+struct Magnitude<BF16> {
+  using Bits = std::int16_t;
+  static constexpr Bits kInfinity = 0x7F80;
+};
+
+template <class T>
+typename Magnitude<T>::Bits magnitude(T value) {
+  using Bits = typename Magnitude<T>::Bits;
+  return static_cast<Bits>(std::bit_cast<Bits>(value) & std::numeric_limits<Bits>::max());
+}
+
+template <class T>
+void scan_run(const T* data, std::int64_t count, std::int64_t begin, FiniteScan& scan) {
+  using Bits = typename Magnitude<T>::Bits;
+  Bits largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, magnitude(data[i]));
+  if (largest < Magnitude<T>::kInfinity) {
+    scan.amax = std::max(scan.amax, to_float(std::bit_cast<T>(largest)));
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Bits bits = magnitude(data[i]);
+    if (bits < Magnitude<T>::kInfinity) {
+      scan.amax = std::max(scan.amax, to_float(std::bit_cast<T>(bits)));
+      continue;
+    }
+    if (scan.count++ == 0) {
+      scan.first = begin + i;
+      scan.first_is_nan = bits > Magnitude<T>::kInfinity;
+    }
+  }
+}
+
+/// not_finite(code) -> 0: finite, 1: Inf, 2: NaN.
+template <class Classify>
+void scan_codes(const TensorView& x, Classify classify, FiniteScan& scan) {
+  cpu::for_each_run<std::uint8_t>(x, [&](const std::uint8_t* codes, std::int64_t count, std::int64_t begin) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const int kind = classify(codes[i]);
+      if (kind == 0) continue;
+      if (scan.count++ == 0) {
+        scan.first = begin + i;
+        scan.first_is_nan = kind == 2;
+      }
+    }
+  });
+}
+
+int classify_e5m2(std::uint8_t code) {
+  const unsigned magnitude_bits = code & 0x7FU;
+  return magnitude_bits < 0x7CU ? 0 : magnitude_bits == 0x7CU ? 1 : 2;
+}
+
+}  // namespace
+
+FiniteScan finite_scan(const TensorView& x) {
+  cpu::require_cpu(kOperation, "x", x);
+  FiniteScan scan;
+  switch (x.dtype()) {
+    case DType::kE4M3:
+      scan_codes(
+          x, [](std::uint8_t code) { return (code & 0x7FU) == 0x7FU ? 2 : 0; }, scan);
+      return scan;
+    case DType::kE5M2:
+      scan_codes(x, classify_e5m2, scan);
+      return scan;
+    case DType::kE8M0:
+      scan_codes(
+          x, [](std::uint8_t code) { return code == kE8M0NaN ? 2 : 0; }, scan);
+      return scan;
+    default:
+      break;
+  }
+  cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
+    cpu::for_each_run<T>(x, [&](const T* data, std::int64_t count, std::int64_t begin) {
+      scan_run(data, count, begin, scan);
+    });
+  });
+  return scan;
+}
+
+}  // namespace amaxscope
