@@ -1,6 +1,7 @@
 #include "features/builtin.hpp"
 
 #include "features/disable_quantization.hpp"
+#include "features/dump_tensors.hpp"
 #include "features/fake_quant.hpp"
 #include "features/invariant_guard.hpp"
 #include "features/log_fp8_tensor_stats.hpp"
@@ -17,6 +18,7 @@ FeatureRegistry builtin_features() {
   registry.add(per_tensor_scaling_entry());
   registry.add(fake_quant_entry());
   registry.add(invariant_guard_entry());
+  registry.add(dump_tensors_entry());
   registry.add(log_tensor_stats_entry());
   registry.add(nonfinite_guard_entry());
   registry.add(log_fp8_tensor_stats_entry());

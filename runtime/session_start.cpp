@@ -92,6 +92,9 @@ int DebugSession::Impl::own_rank() const { return world_rank(groups_); }
 
 void DebugSession::Impl::attach_features() {
   stats_.set_groups(placement_);
+  const auto ranks_of = [this](const Communicator* group) {
+    return group == nullptr ? std::vector{own_rank()} : group->world_ranks();
+  };
   const FeatureServices services{.report = [this](Finding finding) { report(std::move(finding)); },
                                  .warn = [this](const std::string& message) { log.warn("{}", message); },
                                  .scalar =
@@ -100,7 +103,10 @@ void DebugSession::Impl::attach_features() {
                                          scalars_.insert_or_assign(std::string(name), value);
                                      },
                                  .log_dir = options_.log_dir,
-                                 .world_rank = own_rank()};
+                                 .world_rank = own_rank(),
+                                 .tp_ranks = ranks_of(groups_.tp),
+                                 .dp_ranks = ranks_of(groups_.dp_cp),
+                                 .stage_ranks = ranks_of(groups_.stage)};
   for (const Section& section : sections_) {
     for (const auto& feature : section.features) {
       feature->attach(services);

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/amax_reducer.hpp"
 #include "kernels/tensor_stats.hpp"
@@ -144,6 +145,10 @@ struct FeatureServices {
   std::function<void(std::string_view, double)> scalar;
   std::filesystem::path log_dir;  ///< empty: no files
   int world_rank = 0;
+  /// World ranks of this rank's groups, itself included.
+  std::vector<int> tp_ranks;
+  std::vector<int> dp_ranks;     ///< that hold other tokens: dp x cp
+  std::vector<int> stage_ranks;  ///< of the pipeline stage
 };
 
 class Feature {

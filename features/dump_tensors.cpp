@@ -1,0 +1,145 @@
+#include "features/dump_tensors.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/error.hpp"
+#include "features/inspecting.hpp"
+#include "runtime/storage/operand_parts.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+constexpr std::string_view kHighPrecision = "high_precision_tensor";
+constexpr std::string_view kQuantized = "quantized_tensor";
+constexpr std::string_view kBudget = "max_bytes_per_rank";
+
+bool wants(const FeatureParams& params, std::string_view key) { return params.get_bool(key, false); }
+
+/// Results of GEMMs are not quantized, and nothing quantizes an observed tensor.
+bool has_codes(const InspectedTensor& tensor) { return tensor.kind && !is_result(*tensor.kind); }
+
+OperandParts parts_of(const InspectContext& context, const FeatureParams& params) {
+  OperandParts parts;
+  if (wants(params, kHighPrecision) && context.has_original) parts.add("high_precision", context.x);
+  if (!wants(params, kQuantized)) return parts;
+  if (context.rowwise != nullptr) parts.add_direction(*context.rowwise, Direction::kRowwise);
+  if (context.columnwise != nullptr) parts.add_direction(*context.columnwise, Direction::kColumnwise);
+  return parts;
+}
+
+}  // namespace
+
+DumpTensors::DumpTensors(FeatureConfig config) : Feature(std::move(config)) {
+  const auto check = [&](const FeatureParams& params) {
+    AMAXSCOPE_CHECK(wants(params, kHighPrecision) || wants(params, kQuantized), ErrorCode::kConfig,
+                    "{} writes nothing: set {} or {} to True", label(), kHighPrecision, kQuantized);
+    AMAXSCOPE_CHECK(params.get_integer(kBudget, 0) == this->config().outer.get_integer(kBudget, 0),
+                    ErrorCode::kConfig,
+                    "{}: {} is for all tensors together and cannot be set for one of them", label(), kBudget);
+  };
+  for (const auto& [key, params] : this->config().selected) check(params);
+  if (this->config().selected.empty()) check(this->config().outer);
+}
+
+void DumpTensors::attach(const FeatureServices& services) {
+  services_ = services;
+  if (services.log_dir.empty()) {
+    if (services.warn)
+      services.warn(fmt::format("{} writes nothing: the session has no log directory", label()));
+    return;
+  }
+  const std::int64_t budget = config().outer.get_integer(kBudget, 0);
+  folder_ = std::make_unique<DumpFolder>(dump_rank_folder(services.log_dir, services.world_rank),
+                                         budget == 0 ? std::nullopt : std::optional(budget), services.warn);
+}
+
+void DumpTensors::register_tensor(const InspectedTensor& tensor, Registration& registration) {
+  const FeatureParams* params = params_of_inspected(config(), tensor);
+  if (params == nullptr || has_codes(tensor) || wants(*params, kHighPrecision)) return;
+  registration.skip(tensor, kQuantized,
+                    fmt::format("{} is not quantized; {} would write it", tensor.name, kHighPrecision));
+}
+
+Decision DumpTensors::inspect_tensor_enabled(const InspectedTensor& tensor, std::int64_t iteration) const {
+  const FeatureParams* params = params_of_inspected(config(), tensor);
+  if (params == nullptr || (!has_codes(tensor) && !wants(*params, kHighPrecision))) return Decision::never();
+  return Decision::of(params->schedule, iteration);
+}
+
+DumpMetadata DumpTensors::describe(const InspectContext& context) {
+  const InspectedTensor& tensor = context.tensor;
+  const auto own = [&](const std::vector<int>& ranks) {
+    return ranks.empty() ? std::vector<int>{services_.world_rank} : ranks;
+  };
+  DumpMetadata dump;
+  dump.identity = {.layer = tensor.layer,
+                   .tensor = tensor.name,
+                   .iteration = context.iteration,
+                   .microbatch = context.moment.microbatch,
+                   .phase = context.moment.phase};
+  if (std::exchange(iteration_, context.iteration) != context.iteration) occurrences_.clear();
+  dump.identity.occurrence = occurrences_[dump.identity]++;
+  dump.rank = services_.world_rank;
+  dump.layout = tensor.layout;
+  dump.tp_ranks = own(services_.tp_ranks);
+  dump.dp_ranks = own(services_.dp_ranks);
+  dump.stage_ranks = own(services_.stage_ranks);
+  dump.recipe = to_string(tensor.recipe);
+  dump.format = to_string(context.quantizer != nullptr ? context.quantizer->format() : context.x.dtype());
+  const Shape& shape = context.has_original         ? context.x.shape()
+                       : context.rowwise != nullptr ? context.rowwise->shape()
+                                                    : context.columnwise->shape();
+  dump.shape = fmt::format("{}", fmt::join(shape.extents(), ","));
+  dump.observed = tensor.description == nullptr;
+  if (const LayerDescription* layer = tensor.description) {
+    dump.tp_ranks =
+        layer->tp_group == nullptr ? std::vector{services_.world_rank} : layer->tp_group->world_ranks();
+    dump.layer_number = layer->number;
+    dump.parallel = layer->parallel;
+    dump.sequence_parallel = layer->sequence_parallel;
+    dump.compute_dtype = layer->compute_dtype;
+  }
+  return dump;
+}
+
+void DumpTensors::inspect_tensor(const InspectContext& context) {
+  const FeatureParams* params = params_of_inspected(config(), context.tensor);
+  if (params == nullptr || folder_ == nullptr) return;
+  const OperandParts parts = parts_of(context, *params);
+  if (parts.tensors().empty()) return;
+  DumpMetadata dump = describe(context);
+  dump.directions = parts.formats();
+  folder_->write(dump, parts.tensors());
+}
+
+FeatureEntry dump_tensors_entry() {
+  FeatureSchema schema;
+  schema.name = "DumpTensors";
+  schema.doc =
+      "Writes tensors to disk, a safetensors file for each tensor, micro-batch and phase, with a manifest.";
+  schema.takes_tensors = true;
+  schema.keys = {
+      {.name = std::string(kHighPrecision),
+       .type = KeyType::kBool,
+       .default_text = "False",
+       .doc = "Write the tensor as it was before quantization."},
+      {.name = std::string(kQuantized),
+       .type = KeyType::kBool,
+       .default_text = "False",
+       .doc = "Write the operands that the GEMMs got: codes and scales of both directions, or the "
+              "values of a direction that stayed in high precision."},
+      {.name = std::string(kBudget),
+       .type = KeyType::kInteger,
+       .default_text = "",
+       .doc = "Bytes of tensors that a rank writes at most; what does not fit is skipped and counted. "
+              "Outside of tensors_struct only. Default: no limit.",
+       .minimum = 1,
+       .addition = true}};
+  return {.schema = std::move(schema), .base_namespace = false, .make = [](FeatureConfig config) {
+            return std::make_unique<DumpTensors>(std::move(config));
+          }};
+}
+
+}  // namespace amaxscope

@@ -1,0 +1,110 @@
+#include "features/dump_tensors_folder.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace amaxscope {
+
+namespace {
+
+constexpr std::string_view kWritten = "written";
+
+}  // namespace
+
+DumpFolder::DumpFolder(std::filesystem::path folder, std::optional<std::int64_t> budget,
+                       std::function<void(const std::string&)> warn)
+    : folder_(std::move(folder)), budget_(budget), warn_(std::move(warn)) {}
+
+DumpFolder::~DumpFolder() {
+  try {
+    if (skipped_ > kSkippedLines) append(fmt::format("{{\"status\":\"end\",\"skipped\":{}}}\n", skipped_));
+  } catch (const std::exception&) {
+    // Nobody is left to be told.
+  }
+}
+
+/// What is there already: bytes, and the files of iterations that this run may come to again.
+void DumpFolder::load(std::int64_t first_iteration) {
+  loaded_ = true;
+  manifest_.emplace(folder_ / "manifest.jsonl");
+  manifest_->visit_lines_backward([&](std::string_view line) {
+    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!entry.is_object() || entry.value("status", "") != kWritten) return true;
+    bytes_ += entry.value("bytes", std::uint64_t{0});
+    if (entry.value("iteration", std::int64_t{-1}) >= first_iteration) {
+      written_before_.insert(entry.value("file", std::string()));
+    }
+    return true;
+  });
+}
+
+void DumpFolder::write(const DumpMetadata& dump, std::span<const NamedTensor> tensors) {
+  const std::string file =
+      dump_iteration_folder(dump.identity.iteration) + "/" + dump_name(dump.identity) + ".safetensors";
+  std::uint64_t bytes = 0;
+  for (const NamedTensor& tensor : tensors) bytes += tensor.view.bytes();
+  try {
+    if (!loaded_) load(dump.identity.iteration);
+    if (written_before_.contains(file)) return;
+    if (budget_ && bytes_ + bytes > static_cast<std::uint64_t>(*budget_)) {
+      skip(dump, file, bytes);
+      return;
+    }
+    make_folder(folder_ / dump_iteration_folder(dump.identity.iteration));
+    write_safetensors(folder_ / file, tensors, to_metadata(dump));
+  } catch (const std::exception& error) {
+    ++failed_;
+    warn_once(said_failure_,
+              fmt::format("DumpTensors: {}; the training goes on without this file and those that "
+                          "fail after it, which the manifest lists",
+                          error.what()));
+    record(dump, file, bytes, "failed", error.what());
+    return;
+  }
+  bytes_ += bytes;
+  record(dump, file, bytes, kWritten, {});
+}
+
+void DumpFolder::skip(const DumpMetadata& dump, const std::string& file, std::uint64_t bytes) {
+  ++skipped_;
+  warn_once(
+      said_budget_,
+      fmt::format("DumpTensors: {} of layer {} at iteration {} would go over max_bytes_per_rank "
+                  "{} ({} bytes are used); it is skipped, as is what does not fit after it",
+                  dump.identity.tensor, dump.identity.layer, dump.identity.iteration, *budget_, bytes_));
+  if (skipped_ <= kSkippedLines) record(dump, file, bytes, "skipped", "max_bytes_per_rank");
+}
+
+void DumpFolder::record(const DumpMetadata& dump, const std::string& file, std::uint64_t bytes,
+                        std::string_view status, std::string_view why) {
+  nlohmann::ordered_json line = {{"status", status},
+                                 {"file", file},
+                                 {"layer", dump.identity.layer},
+                                 {"tensor", dump.identity.tensor},
+                                 {"iteration", dump.identity.iteration},
+                                 {"microbatch", dump.identity.microbatch},
+                                 {"phase", to_string(dump.identity.phase)},
+                                 {"shape", dump.shape},
+                                 {"bytes", bytes}};
+  if (!why.empty()) line["why"] = why;
+  if (status == "skipped") line["skipped"] = skipped_;
+  if (status == "failed") line["failed"] = failed_;
+  try {
+    append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  } catch (const std::exception& error) {
+    warn_once(said_manifest_, fmt::format("DumpTensors: {}; the manifest is not complete", error.what()));
+  }
+}
+
+void DumpFolder::append(const std::string& line) {
+  if (!manifest_) manifest_.emplace(folder_ / "manifest.jsonl");
+  manifest_->append(line);
+}
+
+void DumpFolder::warn_once(bool& said, const std::string& message) {
+  if (std::exchange(said, true) || !warn_) return;
+  warn_(message);
+}
+
+}  // namespace amaxscope
