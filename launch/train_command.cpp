@@ -38,6 +38,14 @@ megatron::TrainerOptions trainer_options(const TrainOptions& options) {
   result.model.sequence = options.sequence;
   result.model.norm.kind =
       options.norm == "rms" ? megatron::NormKind::kRmsNorm : megatron::NormKind::kLayerNorm;
+  result.model.mlp = options.mlp == "swiglu" ? megatron::MlpKind::kSwiglu : megatron::MlpKind::kGelu;
+  result.model.rotary_positions = options.rope;
+  result.model.qk_norm = options.qk_norm;
+  result.model.recompute = options.recompute;
+  result.model.experts = static_cast<int>(options.experts);
+  result.model.top_k = options.top_k;
+  result.fp8_weights = options.fp8_weights;
+  result.eval_every = options.eval_every;
   result.recipe = parse_recipe(options.recipe).value();
   result.dtype = options.dtype == "bf16" ? DType::kBF16 : DType::kF32;
   result.sequence_parallel = options.sequence_parallel;
@@ -121,11 +129,15 @@ class Training {
   void train() {
     const int dp_rank = groups_->grid().coordinate(job_.world().rank(), "dp");
     const auto batches = megatron::text_batches(*data_, trainer_options_, options_.batch, dp_rank);
+    trainer_->set_evaluation(megatron::evaluation_batches(*data_, trainer_options_, options_.batch, dp_rank),
+                             1);
     Progress progress(options_.json ? stderr : stdout, options_.steps);
     const auto start = std::chrono::steady_clock::now();
     job_.agree([&] {
       trainer_->run(options_.steps, batches, [&](const megatron::StepReport& report) {
         summary_.losses.push_back(report.loss);
+        if (report.evaluation_loss)
+          summary_.evaluations.emplace_back(report.iteration, *report.evaluation_loss);
         if (job_.is_leader()) progress.step_done(report.iteration, report.loss, report.gradient_norm);
       });
       session_->close();

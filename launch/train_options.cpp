@@ -69,9 +69,18 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "--gemm", options.gemm, "G",
       "blas (default) or exact: sums that do not depend on the tensor split");
   add(app, "--norm", options.norm, "N", "layer (default) or rms");
-  add(app, "--mlp", options.mlp, "M", "gelu (default); not built yet: swiglu");
-  app.add_flag("--rope", options.rope, "rotary positions; not built yet");
-  app.add_flag("--qk-norm", options.qk_norm, "normalised queries and keys; not built yet");
+  add(app, "--mlp", options.mlp, "M", "gelu (default) or swiglu");
+  app.add_flag("--rope", options.rope, "rotary instead of learned positions");
+  app.add_flag("--qk-norm", options.qk_norm, "an RMS norm of every query and key");
+  app.add_flag("--recompute", options.recompute,
+               "keep only the inputs of transformer layers; backward runs their forward again");
+  add(app, "--experts", options.experts, "N",
+      "experts of each layer's mixture of experts (default 0: dense)");
+  add(app, "--top-k", options.top_k, "N", "experts of each token (default 1)");
+  app.add_flag("--fp8-weights", options.fp8_weights,
+               "weights exist as the recipe's codes and their f32 masters only");
+  add(app, "--eval-every", options.eval_every, "N",
+      "evaluate on other batches before every Nth step (default 0: never)");
   add(app, "--preset", options.preset, "NAME", "a ready-made debug config; not built yet");
   app.add_option("--inject", options.inject, "plant a fault; may be repeated")
       ->type_name("FAULT@key=value,..")
@@ -89,11 +98,9 @@ void validate(const TrainOptions& options, int world_size) {
   require_one_of("--recipe", options.recipe, {"none", "delayed", "current"}, {"mxfp8", "block", "nvfp4"});
   require_one_of("--gemm", options.gemm, {"blas", "exact"});
   require_one_of("--norm", options.norm, {"layer", "rms"});
-  require_one_of("--mlp", options.mlp, {"gelu"}, {"swiglu"});
+  require_one_of("--mlp", options.mlp, {"gelu", "swiglu"});
   require_one_of("--dtype", options.dtype, {"f32", "bf16"});
   require_one_of("--device", options.device, {"auto", "cpu"}, {"cuda"});
-  require_unset("--rope", options.rope);
-  require_unset("--qk-norm", options.qk_norm);
   require_unset("--preset", !options.preset.empty());
 
   require_at_least("--tp", options.tp, 1);
@@ -106,12 +113,23 @@ void validate(const TrainOptions& options, int world_size) {
   require_at_least("--seq", options.sequence, 1);
   require_at_least("--batch", options.batch, 1);
   require_at_least("--micro-batches", options.micro_batches, 1);
+  require_at_least("--experts", options.experts, 0);
+  require_at_least("--top-k", options.top_k, 1);
+  require_at_least("--eval-every", options.eval_every, 0);
+  AMAXSCOPE_CHECK(options.top_k <= std::max<std::int64_t>(options.experts, 1), ErrorCode::kUsage,
+                  "--top-k {} of --experts {}; a token cannot have more than there are", options.top_k,
+                  options.experts);
+  AMAXSCOPE_CHECK(!options.fp8_weights || options.recipe != "none", ErrorCode::kUsage,
+                  "--fp8-weights needs a recipe, and --recipe is none");
   AMAXSCOPE_CHECK(std::isfinite(options.learning_rate) && options.learning_rate > 0.0, ErrorCode::kUsage,
                   "--learning-rate {}: must be a positive number", options.learning_rate);
 
   require_divisible("the job's number of ranks", world_size, "--tp", options.tp);
   require_divisible("--heads", options.heads, "--tp", options.tp);
   require_divisible("--hidden", options.hidden, "--heads", options.heads);
+  AMAXSCOPE_CHECK(!options.rope || options.hidden / options.heads % 2 == 0, ErrorCode::kUsage,
+                  "--rope turns pairs, but --hidden {} / --heads {} gives heads of {} elements",
+                  options.hidden, options.heads, options.hidden / options.heads);
   if (options.sequence_parallel) require_divisible("--seq", options.sequence, "--tp", options.tp);
 }
 
@@ -132,6 +150,13 @@ std::map<std::string, std::string> described(const TrainOptions& options) {
           {"gemm", options.gemm},
           {"norm", options.norm},
           {"mlp", options.mlp},
+          {"rope", options.rope ? "true" : "false"},
+          {"qk-norm", options.qk_norm ? "true" : "false"},
+          {"experts", fmt::format("{}", options.experts)},
+          {"top-k", fmt::format("{}", options.top_k)},
+          {"fp8-weights", options.fp8_weights ? "true" : "false"},
+          {"eval-every", fmt::format("{}", options.eval_every)},
+          {"recompute", options.recompute ? "true" : "false"},
           {"inject", fmt::format("{}", fmt::join(options.inject, " "))},
           {"seed", fmt::format("{}", options.seed)},
           {"dtype", options.dtype},

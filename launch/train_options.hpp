@@ -29,6 +29,11 @@ struct TrainOptions {
   std::string mlp = "gelu";
   bool rope = false;
   bool qk_norm = false;
+  bool recompute = false;
+  std::int64_t experts = 0;  ///< 0: dense
+  std::int64_t top_k = 1;
+  bool fp8_weights = false;
+  std::int64_t eval_every = 0;  ///< 0: never
   std::string preset;
   std::vector<std::string> inject;
   std::uint64_t seed = 1;

@@ -22,6 +22,11 @@ std::string as_text(const TrainSummary& summary) {
       "loss {:.4f} -> {:.4f} nats per byte, {} steps in {:.1f} s on {} ranks (tp {}), recipe {}\n",
       summary.losses.front(), summary.losses.back(), summary.losses.size(), summary.seconds, summary.world,
       summary.tp, summary.recipe);
+  if (!summary.evaluations.empty()) {
+    text += fmt::format("evaluation {:.4f} -> {:.4f} nats per byte, {} times\n",
+                        summary.evaluations.front().second, summary.evaluations.back().second,
+                        summary.evaluations.size());
+  }
   text += fmt::format("collectives of rank 0: {} trainer, {} recipe, {} debug\n", summary.collectives.trainer,
                       summary.collectives.recipe, summary.collectives.debug);
   text += fmt::format("weights {}\n", summary.weights_digest);
@@ -52,6 +57,11 @@ std::string as_json(const TrainSummary& summary) {
                                    {"debug", summary.collectives.debug}}},
                                  {"weights_digest", summary.weights_digest},
                                  {"log_dir", nullptr}};
+  if (!summary.evaluations.empty()) {
+    nlohmann::ordered_json& evaluations = json["evaluations"] = nlohmann::ordered_json::array();
+    for (const auto& [step, loss] : summary.evaluations)
+      evaluations.push_back({{"step", step}, {"loss", number(loss)}});
+  }
   if (!summary.log_dir.empty()) json["log_dir"] = summary.log_dir;
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace amaxscope::launch {
@@ -14,6 +15,8 @@ struct TrainSummary {
     std::uint64_t debug = 0;
   };
   std::vector<double> losses;  ///< nats per byte, one a step
+  /// (the step before which it was, loss) of each evaluation.
+  std::vector<std::pair<std::int64_t, double>> evaluations;
   double seconds = 0.0;
   int world = 1;
   int tp = 1;

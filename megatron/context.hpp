@@ -28,6 +28,7 @@ struct LayerContext {
   DelayedScalingState* delayed = nullptr;  ///< the trainer's; needed by RecipeKind::kDelayed
   DType dtype = DType::kF32;               ///< compute dtype: f64 (without recipe), f32 or bf16
   bool sequence_parallel = false;
+  bool fp8_weights = false;  ///< weights of layers with a recipe exist as its codes and as masters only
   GemmArithmetic arithmetic = GemmArithmetic::kBlas;
   DebugSession* session = nullptr;     ///< null: nothing is observed
   const FaultTable* faults = nullptr;  ///< null: no fault is planted

@@ -33,18 +33,31 @@ GptOptions checked(const LayerContext& context, GptOptions options) {
   }
   AMAXSCOPE_CHECK(options.hidden % options.heads == 0, ErrorCode::kUsage,
                   "hidden {} is not divisible by heads {}", options.hidden, options.heads);
+  AMAXSCOPE_CHECK(options.experts >= 0, ErrorCode::kUsage, "experts is {}; 0 stands for none",
+                  options.experts);
   return options;
+}
+
+std::vector<std::string> mlp_gemms(const GptOptions& options) {
+  if (options.experts == 0) return {"mlp.linear_fc1", "mlp.linear_fc2"};
+  std::vector<std::string> names;
+  for (const std::string_view group : {"mlp.experts.linear_fc1", "mlp.experts.linear_fc2"}) {
+    for (int expert = 0; expert < options.experts; ++expert) names.push_back(expert_gemm_name(group, expert));
+  }
+  return names;
 }
 
 }  // namespace
 
 Gpt::Gpt(const LayerContext& context, const GptOptions& options)
     : context_(context), options_(checked(context, options)) {
-  if (context.faults != nullptr) context.faults->require_layers(layer_names(options_.layers));
-  embedding_ = std::make_unique<Embedding>(context_, EmbeddingOptions{.vocabulary = options_.vocabulary,
-                                                                      .sequence = options_.sequence,
-                                                                      .hidden = options_.hidden,
-                                                                      .initial_std = options_.initial_std});
+  if (context.faults != nullptr) context.faults->require_layers(layer_names(options_));
+  embedding_ = std::make_unique<Embedding>(context_,
+                                           EmbeddingOptions{.vocabulary = options_.vocabulary,
+                                                            .sequence = options_.sequence,
+                                                            .hidden = options_.hidden,
+                                                            .initial_std = options_.initial_std,
+                                                            .learned_positions = !options_.rotary_positions});
   embedding_->collect(parameters_);
   const double output_std = options_.initial_std / std::sqrt(2.0 * static_cast<double>(options_.layers));
   for (std::int64_t number = 1; number <= options_.layers; ++number) {
@@ -55,9 +68,15 @@ Gpt::Gpt(const LayerContext& context, const GptOptions& options)
                                           .heads = options_.heads,
                                           .sequence = options_.sequence,
                                           .ffn_hidden = options_.ffn_hidden,
+                                          .mlp = options_.mlp,
                                           .norm = options_.norm,
                                           .initial_std = options_.initial_std,
-                                          .output_initial_std = output_std}));
+                                          .output_initial_std = output_std,
+                                          .rotary_positions = options_.rotary_positions,
+                                          .qk_norm = options_.qk_norm,
+                                          .recompute = options_.recompute,
+                                          .experts = options_.experts,
+                                          .top_k = options_.top_k}));
     layers_.back()->collect(parameters_);
   }
   final_norm_ = std::make_unique<Norm>(context_, options_.norm, "decoder.final_layernorm", options_.hidden);
@@ -73,13 +92,12 @@ Gpt::Gpt(const LayerContext& context, const GptOptions& options)
                                                          &embedding_->table());
 }
 
-std::vector<std::string> Gpt::layer_names(std::int64_t layers) {
+std::vector<std::string> Gpt::layer_names(const GptOptions& options) {
+  std::vector<std::string> gemms = {"self_attention.linear_qkv", "self_attention.linear_proj"};
+  for (std::string& gemm : mlp_gemms(options)) gemms.push_back(std::move(gemm));
   std::vector<std::string> names;
-  for (std::int64_t number = 1; number <= layers; ++number) {
-    for (const std::string_view gemm :
-         {"self_attention.linear_qkv", "self_attention.linear_proj", "mlp.linear_fc1", "mlp.linear_fc2"}) {
-      names.push_back(fmt::format("{}.{}", layer_name(number), gemm));
-    }
+  for (std::int64_t number = 1; number <= options.layers; ++number) {
+    for (const std::string& gemm : gemms) names.push_back(fmt::format("{}.{}", layer_name(number), gemm));
   }
   names.emplace_back(kOutputLayer);
   return names;

@@ -1,8 +1,9 @@
-// A byte-level GPT: tied vocab-parallel embedding, learned positions, pre-norm layers, final norm,
+// A byte-level GPT: tied vocab-parallel embedding, learned or rotary positions, pre-norm layers, final norm,
 // output_layer. GEMM layers are named decoder.layers.<n>.self_attention.linear_qkv,
 // .self_attention.linear_proj, .mlp.linear_fc1, .mlp.linear_fc2 (n from 1) and output_layer; the last has the
-// embedding's weight and stays in high precision. Used by one thread. forward and backward are collective
-// over tp.
+// embedding's weight and stays in high precision. With experts the block's GEMMs are
+// .mlp.experts.linear_fc1.gemm_<i> and .mlp.experts.linear_fc2.gemm_<i> (i from 0). Used by one thread.
+// forward and backward are collective over tp.
 #pragma once
 
 #include <memory>
@@ -23,8 +24,14 @@ struct GptOptions {
   std::int64_t ffn_hidden = 0;  ///< 0: four times hidden
   std::int64_t vocabulary = 256;
   NormOptions norm;
-  double initial_std =
-      0.02;  ///< of all weights; linear_proj and linear_fc2 get it divided by sqrt(2 * layers)
+  /// Of all weights; linear_proj and linear_fc2 get it divided by sqrt(2 * layers).
+  double initial_std = 0.02;
+  MlpKind mlp = MlpKind::kGelu;
+  bool rotary_positions = false;  ///< instead of learned ones
+  bool qk_norm = false;
+  bool recompute = false;  ///< of whole transformer layers
+  int experts = 0;         ///< of each layer's mixture of experts; 0: dense
+  std::int64_t top_k = 1;  ///< experts of a token
 };
 
 class Gpt {
@@ -54,8 +61,8 @@ class Gpt {
 
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
   [[nodiscard]] const GptOptions& options() const noexcept { return options_; }
-  /// Names of the GEMM layers of a model of so many layers.
-  static std::vector<std::string> layer_names(std::int64_t layers);
+  /// Names of the GEMM layers of such a model.
+  static std::vector<std::string> layer_names(const GptOptions& options);
 
  private:
   void observe(std::string_view name, std::string_view kind, const TensorView& view, Layout layout,

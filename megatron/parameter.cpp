@@ -48,7 +48,9 @@ void Parameter::zero_gradient() {
   fill(gradient, [](std::int64_t) { return 0.0; });
 }
 
-void Parameter::refresh_compute() { convert(master.view(), compute); }
+void Parameter::refresh_compute() {
+  if (compute.defined()) convert(master.view(), compute);
+}
 
 void initialize_normal(Parameter& parameter, std::uint64_t seed, Shape global_shape, std::int64_t row0,
                        std::int64_t col0, double std) {

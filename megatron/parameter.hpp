@@ -10,9 +10,11 @@
 namespace amaxscope::megatron {
 
 struct Parameter {
-  std::string name;                     ///< "decoder.layers.1.mlp.linear_fc1.weight"
-  Tensor master;                        ///< f32 (f64 under f64 compute)
-  Tensor compute;                       ///< compute dtype, refreshed from master after each optimizer step
+  std::string name;  ///< "decoder.layers.1.mlp.linear_fc1.weight"
+  Tensor master;     ///< f32 (f64 under f64 compute)
+  /// Compute dtype, refreshed from master after each optimizer step. Undefined for a weight that exists in
+  /// FP8 only: its layer makes the codes from master.
+  Tensor compute;
   Tensor gradient;                      ///< f32 (f64 under f64), accumulated over micro-batches
   Layout layout = Layout::kReplicated;  ///< over tp_group
   /// Under sequence parallelism the gradient of a replicated parameter (norm weights, row biases) is a sum
@@ -22,7 +24,7 @@ struct Parameter {
   Parameter() = default;
   Parameter(std::string name, Shape local_shape, DType compute_dtype, Layout layout);
   void zero_gradient();
-  void refresh_compute();  ///< compute = master, rounded
+  void refresh_compute();  ///< compute = master, rounded; nothing where there is none
 };
 
 /// Values of one slice of a global tensor, normal(0, std), a pure function of (seed, name, global element

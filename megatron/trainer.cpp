@@ -1,6 +1,7 @@
 #include "megatron/trainer.hpp"
 
 #include "core/error.hpp"
+#include "megatron/counter_hash.hpp"
 #include "megatron/gradients.hpp"
 #include "megatron/layers/operand_quantizers.hpp"
 #include "megatron/planted_faults.hpp"
@@ -15,10 +16,19 @@ BatchSource text_batches(const TextData& data, const TrainerOptions& options, st
   };
 }
 
+BatchSource evaluation_batches(const TextData& data, const TrainerOptions& options, std::int64_t batch,
+                               int dp_rank) {
+  TrainerOptions other = options;
+  other.seed = hash_words(options.seed, hash_text("evaluation"));
+  return text_batches(data, other, batch, dp_rank);
+}
+
 Trainer::Trainer(const TrainerOptions& options, const TrainerGroups& groups, DebugSession* session)
     : options_(options), groups_(groups), session_(session), iteration_(options.first_iteration) {
   AMAXSCOPE_CHECK(options.micro_batches > 0, ErrorCode::kUsage, "micro_batches is {}, at least 1 is needed",
                   options.micro_batches);
+  AMAXSCOPE_CHECK(!options.fp8_weights || options.recipe != RecipeKind::kNone, ErrorCode::kUsage,
+                  "fp8_weights needs a recipe; without one there are no codes that a weight could exist as");
   if (!options.faults.empty()) make_fault_table();
   if (options.recipe == RecipeKind::kDelayed) make_delayed_state();
   model_ = std::make_unique<Gpt>(layer_context(), options.model);
@@ -53,6 +63,7 @@ LayerContext Trainer::layer_context() {
           .delayed = delayed_.get(),
           .dtype = options_.dtype,
           .sequence_parallel = options_.sequence_parallel,
+          .fp8_weights = options_.fp8_weights,
           .arithmetic = options_.arithmetic,
           .session = session_,
           .faults = faults_.get(),
@@ -84,6 +95,7 @@ StepReport Trainer::step(const BatchSource& batches) {
   for (Parameter* const parameter : parameters) parameter->zero_gradient();
   StepReport report;
   report.iteration = iteration_;
+  evaluate_if_due(report);
   report.loss = mean_over_dp(run_micro_batches(batches));
   reduce_gradients(parameters, groups_.tp, groups_.dp);
   report.gradient_norm = gradient_norm(parameters, groups_.tp);
@@ -95,6 +107,20 @@ StepReport Trainer::step(const BatchSource& batches) {
   if (session_ != nullptr) session_->step();
   ++iteration_;
   return report;
+}
+
+void Trainer::set_evaluation(BatchSource batches, int count) {
+  AMAXSCOPE_CHECK(count > 0, ErrorCode::kUsage, "evaluation over {} batches, at least 1 is needed", count);
+  evaluation_batches_ = std::move(batches);
+  evaluation_count_ = count;
+}
+
+void Trainer::evaluate_if_due(StepReport& report) {
+  if (options_.eval_every <= 0 || iteration_ % options_.eval_every != 0) return;
+  AMAXSCOPE_CHECK(evaluation_batches_ != nullptr, ErrorCode::kUsage,
+                  "eval_every is {}, but set_evaluation was not called", options_.eval_every);
+  report.evaluation_loss = evaluate(evaluation_batches_, evaluation_count_);
+  if (session_ != nullptr) session_->scalar("eval_loss", *report.evaluation_loss);
 }
 
 void Trainer::tell_session(const StepReport& report) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "megatron/adam.hpp"
@@ -30,6 +31,7 @@ struct TrainerOptions {
   RecipeKind recipe = RecipeKind::kNone;
   DType dtype = DType::kF32;
   bool sequence_parallel = false;
+  bool fp8_weights = false;  ///< weights exist as the recipe's codes and as masters; needs a recipe
   GemmArithmetic arithmetic = GemmArithmetic::kBlas;
   int micro_batches = 1;
   std::uint64_t seed = 1;
@@ -37,6 +39,7 @@ struct TrainerOptions {
   AdamOptions adam;      ///< its learning_rate is not used
   double clip_norm = 0;  ///< 0: gradients are not clipped
   DelayedScalingOptions delayed;
+  std::int64_t eval_every = 0;  ///< iterations; 0: never. Needs Trainer::set_evaluation
   std::vector<Fault> faults;
   std::int64_t first_iteration = 0;
 };
@@ -46,6 +49,7 @@ struct StepReport {
   double loss = 0;           ///< nats per token, mean over micro-batches and dp
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
+  std::optional<double> evaluation_loss = {};  ///< of the weights that the iteration began with
 };
 
 /// The batch of a micro-batch of an iteration on this data-parallel rank; the same on all ranks of tp.
@@ -53,6 +57,10 @@ using BatchSource = std::function<Batch(std::int64_t iteration, int microbatch)>
 /// `batch` sequences of model.sequence tokens for each micro-batch. data must outlive the source.
 BatchSource text_batches(const TextData& data, const TrainerOptions& options, std::int64_t batch,
                          int dp_rank);
+
+/// The same on batches of their own, which training never draws.
+BatchSource evaluation_batches(const TextData& data, const TrainerOptions& options, std::int64_t batch,
+                               int dp_rank);
 
 class Trainer {
  public:
@@ -62,6 +70,9 @@ class Trainer {
   /// One iteration. The session, if any, is told of loss, grad_norm, learning_rate, of the parameters the
   /// iteration computed with, and that the iteration is over.
   StepReport step(const BatchSource& batches);
+  /// What iterations that are multiples of eval_every begin with: the mean loss over micro-batches 0 ..
+  /// count-1 of these, told to the session as the scalar eval_loss.
+  void set_evaluation(BatchSource batches, int count);
   /// `steps` iterations, on_step after each.
   void run(std::int64_t steps, const BatchSource& batches,
            const std::function<void(const StepReport&)>& on_step);
@@ -82,6 +93,7 @@ class Trainer {
   [[nodiscard]] LayerContext layer_context();
   double run_micro_batches(const BatchSource& batches);
   double mean_over_dp(double value) const;
+  void evaluate_if_due(StepReport& report);
   void tell_session(const StepReport& report);
 
   TrainerOptions options_;
@@ -93,6 +105,8 @@ class Trainer {
   std::unique_ptr<Gpt> model_;
   std::unique_ptr<Adam> adam_;
   Gpt::Saved saved_;
+  BatchSource evaluation_batches_;
+  int evaluation_count_ = 0;
   std::int64_t iteration_;
 };
 

@@ -37,6 +37,7 @@ Embedding::Embedding(const LayerContext& context, const EmbeddingOptions& option
                      ranks > 1 ? Layout::kShard0 : Layout::kReplicated);
   initialize_normal(table_, context.seed, {options.vocabulary, options.hidden}, context.tp_rank() * rows, 0,
                     options.initial_std);
+  if (!options.learned_positions) return;
   positions_ = Parameter("embedding.position_embeddings.weight", {options.sequence, options.hidden},
                          context.dtype, Layout::kReplicated);
   positions_.reduce_gradient_over_tp = context.splits_sequence();
@@ -57,6 +58,7 @@ Tensor Embedding::forward(std::span<const std::int32_t> ids) const {
   const Positions local = local_positions(static_cast<std::int64_t>(ids.size()));
   Tensor y(context_.dtype, {local.count * local.batch, options_.hidden});
   embedding_forward(table_.compute, ids, context_.tp, context_.splits_sequence(), y);
+  if (!options_.learned_positions) return y;
   for (std::int64_t s = 0; s < local.count; ++s) {
     add_bias(rows_of(positions_.compute.view(), local.first + s, {options_.hidden}),
              rows_of(y.mutable_view(), s * local.batch, {local.batch, options_.hidden}));
@@ -66,7 +68,7 @@ Tensor Embedding::forward(std::span<const std::int32_t> ids) const {
 
 void Embedding::backward(const TensorView& dy, std::span<const std::int32_t> ids) {
   const Positions local = local_positions(static_cast<std::int64_t>(ids.size()));
-  for (std::int64_t s = 0; s < local.count; ++s) {
+  for (std::int64_t s = 0; options_.learned_positions && s < local.count; ++s) {
     bias_gradient(rows_of(dy, s * local.batch, {local.batch, options_.hidden}),
                   rows_of(positions_.gradient.mutable_view(), local.first + s, {options_.hidden}));
   }
@@ -75,7 +77,7 @@ void Embedding::backward(const TensorView& dy, std::span<const std::int32_t> ids
 
 void Embedding::collect(std::vector<Parameter*>& parameters) {
   parameters.push_back(&table_);
-  parameters.push_back(&positions_);
+  if (options_.learned_positions) parameters.push_back(&positions_);
 }
 
 }  // namespace amaxscope::megatron

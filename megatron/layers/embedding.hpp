@@ -1,5 +1,6 @@
 // Byte and position embedding: the first layer of the model. The token table is split over tp by vocabulary,
-// the position table is replicated. Under sequence parallelism the result is this rank's slice of the rows.
+// the position table, if there is one, is replicated. Under sequence parallelism the result is this rank's
+// slice of the rows.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@ struct EmbeddingOptions {
   std::int64_t sequence = 0;
   std::int64_t hidden = 0;
   double initial_std = 0.02;
+  bool learned_positions = true;
 };
 
 class Embedding {

@@ -15,7 +15,8 @@ class LayerNormLinear {
   };
   LayerNormLinear(const LayerContext& context, NormOptions norm, const LinearOptions& linear);
 
-  /// saved null: no backward follows. The caller keeps x until backward, which takes it again and returns dx.
+  /// saved null: no backward follows this call. The caller keeps x until backward, which takes it again and
+  /// returns dx.
   Tensor forward(const TensorView& x, const TensorMoment& moment, Saved* saved);
   Tensor backward(const TensorView& x, const TensorView& dy, const TensorMoment& moment, Saved& saved);
   void collect(std::vector<Parameter*>& parameters);

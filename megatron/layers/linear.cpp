@@ -14,6 +14,7 @@ LayerDescription describe(const LayerContext& context, ParallelMode mode, const 
   LayerDescription layer;
   layer.name = options.name;
   layer.number = options.number;
+  layer.expert = options.expert;
   layer.parallel = mode;
   layer.sequence_parallel = context.splits_sequence();
   layer.recipe = context.recipe;
@@ -53,7 +54,9 @@ Linear::Linear(const LayerContext& context, ParallelMode mode, LinearOptions opt
                         mode == ParallelMode::kColumn ? options.outputs / context.tp_size() : options.outputs,
                         mode == ParallelMode::kRow ? options.inputs / context.tp_size() : options.inputs);
   quantizers_ = make_operand_quantizers(context_, description_);
-  weight_operand_ = std::make_unique<WeightOperand>(quantizers_.operands.weight);
+  const bool fp8_only = context.fp8_weights && context.recipe != RecipeKind::kNone;
+  if (fp8_only) weight_->compute.release();
+  weight_operand_ = std::make_unique<WeightOperand>(quantizers_.operands.weight, fp8_only);
   if (context_.session != nullptr) handle_ = context_.session->layer(description_, quantizers_.operands);
 }
 
@@ -110,9 +113,22 @@ TensorView Linear::with_planted_nan(const TensorView& dy, Tensor& copy) const {
   return copy.view();
 }
 
+TensorView Linear::weight_values() const {
+  return weight_->compute.defined() ? weight_->compute.view() : weight_->master.view();
+}
+
 void Linear::prepare_weight(const TensorMoment& moment) {
-  if (faults_ != nullptr) plant_nan(*faults_, name(), TensorKind::kWeight, weight_->compute);
-  weight_operand_->prepare(*weight_, debug_quantizer(TensorKind::kWeight), moment);
+  DebugQuantizer* const debug = debug_quantizer(TensorKind::kWeight);
+  if (faults_ != nullptr && faults_->planted(FaultKind::kNan, name(), TensorKind::kWeight)) {
+    if (weight_->compute.defined()) {
+      plant_nan(*faults_, name(), TensorKind::kWeight, weight_->compute);
+    } else {
+      Tensor struck = weight_->master.clone();
+      plant_nan(*faults_, name(), TensorKind::kWeight, struck);
+      return weight_operand_->prepare(struck.view(), debug, moment);
+    }
+  }
+  weight_operand_->prepare(weight_values(), debug, moment);
 }
 
 Tensor Linear::multiply_to(TensorKind result, const GemmOperand& a, const GemmOperand& b,
@@ -129,7 +145,8 @@ Tensor Linear::multiply_to(TensorKind result, const GemmOperand& a, const GemmOp
 
 Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
   const bool backward_follows = saved != nullptr;
-  const Usage usage{.rowwise = true, .columnwise = backward_follows};
+  // A forward that backward will run again shows its operands as if it were the only one.
+  const Usage usage{.rowwise = true, .columnwise = moment.phase != Phase::kEval};
   if (faults_ != nullptr) plant_nan(*faults_, name(), TensorKind::kActivation, x);
   std::shared_ptr<QuantizedTensor> activation =
       quantize_operand(TensorKind::kActivation, x.view(), usage, moment);
@@ -156,7 +173,7 @@ Tensor Linear::backward(const TensorView& incoming, const TensorMoment& moment, 
   const std::shared_ptr<QuantizedTensor> gradient =
       quantize_operand(TensorKind::kGradient, dy, {.rowwise = true, .columnwise = true}, moment);
   if (bias_ != nullptr) bias_gradient(dy, bias_->gradient);
-  weight_operand_->use_again(*weight_, debug_quantizer(TensorKind::kWeight), moment);
+  weight_operand_->use_again(weight_values(), debug_quantizer(TensorKind::kWeight), moment);
   Tensor dx = multiply_to(TensorKind::kDgrad, gradient->operand(Direction::kRowwise),
                           weight_operand_->operand(Direction::kColumnwise), moment);
   // Into a scratch, so that what is inspected or modified is this micro-batch's wgrad and not the running

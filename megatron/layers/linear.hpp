@@ -21,10 +21,11 @@
 namespace amaxscope::megatron {
 
 struct LinearOptions {
-  std::string name;           ///< full name, as in the debug YAML
-  std::optional<int> number;  ///< 1-based number of the transformer layer
-  std::int64_t inputs = 0;    ///< K of the whole layer
-  std::int64_t outputs = 0;   ///< N of the whole layer
+  std::string name;                ///< full name, as in the debug YAML
+  std::optional<int> number;       ///< 1-based number of the transformer layer
+  std::optional<int> expert = {};  ///< global index, in a group of experts
+  std::int64_t inputs = 0;         ///< K of the whole layer
+  std::int64_t outputs = 0;        ///< N of the whole layer
   bool bias = true;
   double initial_std = 0.02;  ///< of the weights; the bias starts at 0
 };
@@ -45,7 +46,8 @@ class Linear {
   Linear(const Linear&) = delete;
   Linear& operator=(const Linear&) = delete;
 
-  /// saved null: no backward follows (evaluation). The weight is quantized anew when moment.microbatch is 0.
+  /// saved null: no backward follows this call (evaluation, or a forward that is run again in
+  /// Phase::kRecompute). The weight is quantized anew when moment.microbatch is 0, except in a recompute.
   Tensor forward(Tensor x, const TensorMoment& moment, Saved* saved);
   /// Adds to the gradients of the parameters and returns dx; empties saved.
   Tensor backward(const TensorView& dy, const TensorMoment& moment, Saved& saved);
@@ -63,6 +65,8 @@ class Linear {
                                                     const TensorMoment& moment);
   /// dy itself, or `copy` of it with the NaN that is due.
   TensorView with_planted_nan(const TensorView& dy, Tensor& copy) const;
+  /// What the weight's operand is made of.
+  [[nodiscard]] TensorView weight_values() const;
   void prepare_weight(const TensorMoment& moment);
   Tensor multiply_to(TensorKind result, const GemmOperand& a, const GemmOperand& b,
                      const TensorMoment& moment);

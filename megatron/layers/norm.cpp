@@ -5,9 +5,9 @@ namespace amaxscope::megatron {
 namespace {
 
 std::unique_ptr<Parameter> make_parameter(const LayerContext& context, const std::string& name,
-                                          std::int64_t width, double value) {
+                                          std::int64_t width, double value, bool sums_over_tp) {
   auto parameter = std::make_unique<Parameter>(name, Shape{width}, context.dtype, Layout::kReplicated);
-  parameter->reduce_gradient_over_tp = context.splits_sequence();
+  parameter->reduce_gradient_over_tp = sums_over_tp;
   initialize_constant(*parameter, value);
   return parameter;
 }
@@ -15,11 +15,15 @@ std::unique_ptr<Parameter> make_parameter(const LayerContext& context, const std
 }  // namespace
 
 Norm::Norm(const LayerContext& context, NormOptions options, const std::string& name, std::int64_t width)
+    : Norm(context, options, name, width, context.splits_sequence()) {}
+
+Norm::Norm(const LayerContext& context, NormOptions options, const std::string& name, std::int64_t width,
+           bool sums_over_tp)
     : options_(options) {
   const std::string separator = name.ends_with("layer_norm") ? "_" : ".";
-  weight_ = make_parameter(context, name + separator + "weight", width, 1.0);
+  weight_ = make_parameter(context, name + separator + "weight", width, 1.0, sums_over_tp);
   if (options.kind == NormKind::kLayerNorm) {
-    bias_ = make_parameter(context, name + separator + "bias", width, 0.0);
+    bias_ = make_parameter(context, name + separator + "bias", width, 0.0, sums_over_tp);
   }
 }
 

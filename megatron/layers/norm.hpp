@@ -22,6 +22,10 @@ class Norm {
   /// and .bias. RMSNorm has no bias. Replicated over tp; under sequence parallelism their gradients are
   /// summed over it.
   Norm(const LayerContext& context, NormOptions options, const std::string& name, std::int64_t width);
+  /// For a norm whose rows are split over tp in another way: sums_over_tp says whether each rank's gradient
+  /// is a summand.
+  Norm(const LayerContext& context, NormOptions options, const std::string& name, std::int64_t width,
+       bool sums_over_tp);
   Norm(const Norm&) = delete;
   Norm& operator=(const Norm&) = delete;
 

@@ -10,7 +10,7 @@ bool covers(Usage present, Usage wanted) {
 
 }  // namespace
 
-void WeightOperand::prepare(const Parameter& weight, DebugQuantizer* debug, const TensorMoment& moment) {
+void WeightOperand::prepare(const TensorView& weight, DebugQuantizer* debug, const TensorMoment& moment) {
   // Backward needs the columnwise direction, and a forward that is to be run again does not know of it yet.
   const Usage usage{.rowwise = true, .columnwise = moment.phase != Phase::kEval};
   // A tensor of the plain path has no plan to refresh by, and the other way round: a change of path makes it
@@ -19,20 +19,34 @@ void WeightOperand::prepare(const Parameter& weight, DebugQuantizer* debug, cons
       operand_ != nullptr && is_debug_ == (debug != nullptr) && covers(operand_->usage(), usage);
   const bool is_first_use = moment.microbatch == 0 && moment.phase != Phase::kRecompute;
   if (reusable && !is_first_use) return use_again(weight, debug, moment);
-  Quantizer* const quantizer = debug != nullptr ? debug : recipe_.get();
-  if (quantizer == nullptr) {
-    operand_ = std::make_shared<HighPrecisionTensor>(weight.compute.view());
-  } else if (reusable) {
-    quantizer->update(weight.compute.view(), *operand_, moment);
-  } else {
-    operand_ = quantizer->quantize(weight.compute.view(), usage, moment);
-  }
+  make(weight, debug, moment, usage, reusable);
   is_debug_ = debug != nullptr;
 }
 
-void WeightOperand::use_again(const Parameter& weight, DebugQuantizer* debug,
+void WeightOperand::make(const TensorView& weight, DebugQuantizer* debug, const TensorMoment& moment,
+                         Usage usage, bool in_place) {
+  if (codes_only_) {
+    if (codes_ == nullptr) {
+      codes_ = recipe_->quantize(weight, {.rowwise = true, .columnwise = true}, moment);
+    } else {
+      recipe_->update(weight, *codes_, moment);
+    }
+    operand_ = debug != nullptr ? debug->wrap(codes_, moment) : codes_;
+    return;
+  }
+  Quantizer* const quantizer = debug != nullptr ? debug : recipe_.get();
+  if (quantizer == nullptr) {
+    operand_ = std::make_shared<HighPrecisionTensor>(weight);
+  } else if (in_place) {
+    quantizer->update(weight, *operand_, moment);
+  } else {
+    operand_ = quantizer->quantize(weight, usage, moment);
+  }
+}
+
+void WeightOperand::use_again(const TensorView& weight, DebugQuantizer* debug,
                               const TensorMoment& moment) const {
-  if (debug != nullptr) debug->inspect_reuse(weight.compute.view(), *operand_, moment);
+  if (debug != nullptr) debug->inspect_reuse(weight, *operand_, moment);
 }
 
 }  // namespace amaxscope::megatron

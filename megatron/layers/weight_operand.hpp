@@ -4,28 +4,35 @@
 
 #include <memory>
 
-#include "megatron/parameter.hpp"
 #include "runtime/quantizers/debug_quantizer.hpp"
 
 namespace amaxscope::megatron {
 
 class WeightOperand {
  public:
-  /// recipe null: the weight stays in high precision.
-  explicit WeightOperand(std::shared_ptr<Quantizer> recipe) : recipe_(std::move(recipe)) {}
+  /// recipe null: the weight stays in high precision. codes_only: the weight exists as the recipe's codes;
+  /// they are made from the values as without debugging, and the debug quantizer is given them (wrap).
+  explicit WeightOperand(std::shared_ptr<Quantizer> recipe, bool codes_only = false)
+      : recipe_(std::move(recipe)), codes_only_(codes_only) {}
 
   /// Makes the operand anew at the first micro-batch of a forward, or when it was made on another path (with
   /// or without debugging) or lacks a direction; otherwise it is the one of before. debug: the weight's, or
   /// null outside of debug iterations; told of a new operand by quantize or update, of an old one by
-  /// inspect_reuse. May be collective over tp, as the recipe is.
-  void prepare(const Parameter& weight, DebugQuantizer* debug, const TensorMoment& moment);
+  /// inspect_reuse. weight: its values, which must stay where they are until the next call where there is no
+  /// recipe. May be collective over tp, as the recipe is.
+  void prepare(const TensorView& weight, DebugQuantizer* debug, const TensorMoment& moment);
   /// Backward goes on with the operand of the forward: tells debug so.
-  void use_again(const Parameter& weight, DebugQuantizer* debug, const TensorMoment& moment) const;
+  void use_again(const TensorView& weight, DebugQuantizer* debug, const TensorMoment& moment) const;
   /// After prepare().
   [[nodiscard]] GemmOperand operand(Direction direction) const { return operand_->operand(direction); }
 
  private:
+  void make(const TensorView& weight, DebugQuantizer* debug, const TensorMoment& moment, Usage usage,
+            bool in_place);
+
   std::shared_ptr<Quantizer> recipe_;
+  bool codes_only_;
+  std::shared_ptr<QuantizedTensor> codes_;  ///< with codes_only
   std::shared_ptr<QuantizedTensor> operand_;
   bool is_debug_ = false;  ///< made by a debug quantizer
 };

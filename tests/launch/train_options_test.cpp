@@ -64,6 +64,24 @@ TEST(TrainOptions, HiddenMustBeDivisibleByHeads) {
   EXPECT_EQ(refusal([](TrainOptions& o) { o.hidden = 130; }), "--hidden 130 is not divisible by --heads 4");
 }
 
+TEST(TrainOptions, TokensCannotHaveMoreExpertsThanThereAre) {
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.top_k = 2; }),
+            "--top-k 2 of --experts 0; a token cannot have more than there are");
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.experts = 2, o.top_k = 2; }), "");
+}
+
+TEST(TrainOptions, Fp8WeightsNeedARecipe) {
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.fp8_weights = true, o.recipe = "none"; }),
+              HasSubstr("needs a recipe"));
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.fp8_weights = true; }), "");
+}
+
+TEST(TrainOptions, RotaryHeadsMustBeEven) {
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.rope = true, o.hidden = 12; }),
+            "--rope turns pairs, but --hidden 12 / --heads 4 gives heads of 3 elements");
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.rope = true; }), "");
+}
+
 TEST(TrainOptions, SequenceMustBeDivisibleByTpUnderSequenceParallelismOnly) {
   EXPECT_EQ(refusal([](TrainOptions& o) { o.tp = 2, o.sequence = 33; }, 2), "");
   EXPECT_EQ(refusal([](TrainOptions& o) { o.tp = 2, o.sequence = 33, o.sequence_parallel = true; }, 2),
@@ -83,10 +101,7 @@ TEST(TrainOptions, WhatIsNotBuiltSaysSo) {
     EXPECT_THAT(refusal([&](TrainOptions& o) { o.recipe = recipe; }), HasSubstr("not built yet")) << recipe;
   }
   EXPECT_THAT(refusal([](TrainOptions& o) { o.device = "cuda"; }), HasSubstr("not built yet"));
-  EXPECT_THAT(refusal([](TrainOptions& o) { o.mlp = "swiglu"; }), HasSubstr("not built yet"));
   EXPECT_THAT(refusal([](TrainOptions& o) { o.pp = 2; }), HasSubstr("not built yet"));
-  EXPECT_THAT(refusal([](TrainOptions& o) { o.rope = true; }), HasSubstr("not built yet"));
-  EXPECT_THAT(refusal([](TrainOptions& o) { o.qk_norm = true; }), HasSubstr("not built yet"));
   EXPECT_THAT(refusal([](TrainOptions& o) { o.preset = "watch"; }), HasSubstr("not built yet"));
 }
 
@@ -105,6 +120,14 @@ TEST(TrainOptions, DescriptionFollowsWhatDecidesTheTraining) {
                                                        {"seed", {"--seed", "9"}},
                                                        {"sequence-parallel", {"--sequence-parallel"}},
                                                        {"data", {"--data", "x"}},
+                                                       {"rope", {"--rope"}},
+                                                       {"experts", {"--experts", "4"}},
+                                                       {"top-k", {"--top-k", "2"}},
+                                                       {"fp8-weights", {"--fp8-weights"}},
+                                                       {"eval-every", {"--eval-every", "5"}},
+                                                       {"qk-norm", {"--qk-norm"}},
+                                                       {"recompute", {"--recompute"}},
+                                                       {"mlp", {"--mlp", "swiglu"}},
                                                        {"dtype", {"--dtype", "bf16"}}}) {
     EXPECT_NE(described(parsed(value)).at(option), described(base).at(option)) << option;
   }

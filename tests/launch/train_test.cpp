@@ -52,6 +52,33 @@ TEST_F(Train, Bf16RmsNormAndExactGemms) {
   expect_sound(trained(2, {"--tp", "2", "--gemm", "exact"}), 2, 2, 3);
 }
 
+TEST_F(Train, SwigluRotaryPositionsAndQkNormWithAndWithoutRecompute) {
+  const std::vector<std::string> modern = {"--tp",   "2",         "--mlp",  "swiglu",
+                                           "--rope", "--qk-norm", "--norm", "rms"};
+  std::vector<std::string> recomputing = modern;
+  recomputing.emplace_back("--recompute");
+  const nlohmann::json plain = trained(2, modern);
+  expect_sound(plain, 2, 2, 3);
+  EXPECT_EQ(trained(2, recomputing).at("weights_digest"), plain.at("weights_digest"));
+}
+
+TEST_F(Train, ExpertsTrainOnFourRanks) {
+  expect_sound(trained(4, {"--tp", "2", "--sequence-parallel", "--experts", "4", "--top-k", "2",
+                           "--fp8-weights", "--config", "observe.yaml", "--log-dir", "logs"}),
+               4, 2, 3);
+}
+
+TEST_F(Train, EvaluationIsReportedAndChangesNoWeight) {
+  const nlohmann::json plain = trained(2, {"--tp", "2"});
+  const nlohmann::json evaluated = trained(2, {"--tp", "2", "--eval-every", "2"});
+  EXPECT_EQ(evaluated.at("weights_digest"), plain.at("weights_digest"));
+  EXPECT_EQ(evaluated.at("losses"), plain.at("losses"));
+  ASSERT_EQ(evaluated.at("evaluations").size(), 2U);
+  EXPECT_EQ(evaluated.at("evaluations")[1].at("step"), 2);
+  EXPECT_NEAR(evaluated.at("evaluations")[0].at("loss").get<double>(), std::log(256.0), 0.3);
+  EXPECT_FALSE(plain.contains("evaluations"));
+}
+
 TEST_F(Train, TheSameSeedTrainsTheSameWeights) {
   const nlohmann::json first = trained(2, {"--tp", "2"});
   EXPECT_EQ(trained(2, {"--tp", "2"}).at("weights_digest"), first.at("weights_digest"));

@@ -125,7 +125,7 @@ std::vector<std::map<std::pair<std::string, TensorKind>, float>> forced_scales(c
     options.config_text = scale_everything(amax_scope);
     DebugSession session(registry, SessionGroups::from(groups), options);
     DelayedScalingState state({}, nullptr);
-    for (const std::string& name : Gpt::layer_names(2)) {
+    for (const std::string& name : Gpt::layer_names(testing::small_model())) {
       if (!recording.contains({name, TensorKind::kActivation})) continue;  // output_layer has no recipe
       LayerDescription layer;
       layer.name = name;

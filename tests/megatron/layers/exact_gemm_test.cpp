@@ -33,9 +33,14 @@ RunOptions exact_options(DType dtype) {
 
 std::vector<Batch> two_micro_batches() { return {random_batch(1, 32, 64), random_batch(2, 32, 64)}; }
 
-TEST(ExactGemm, EveryScaleIsTheSameForEveryTensorSplit) {
+void expect_scales_of_one_rank(bool modern) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     RunOptions options = exact_options(dtype);
+    if (modern) {
+      options.model.mlp = MlpKind::kSwiglu;
+      options.model.rotary_positions = true;
+      options.model.qk_norm = true;
+    }
     const ModelRun expected = run_model(options, nullptr, two_micro_batches());
     ASSERT_EQ(expected.slots.size(), 2U * 4 * 3);
     for (const auto& [name, slot] : expected.slots)
@@ -51,6 +56,23 @@ TEST(ExactGemm, EveryScaleIsTheSameForEveryTensorSplit) {
         }
       }
     }
+  }
+}
+
+TEST(ExactGemm, EveryScaleIsTheSameForEveryTensorSplit) { expect_scales_of_one_rank(/*modern=*/false); }
+TEST(ExactGemm, SwigluRotaryPositionsAndQkNormKeepIt) { expect_scales_of_one_rank(/*modern=*/true); }
+
+TEST(ExactGemm, ExpertsKeepIt) {
+  RunOptions options = exact_options(DType::kF32);
+  options.model.experts = 3;
+  options.model.top_k = 2;
+  const ModelRun expected = run_model(options, nullptr, two_micro_batches());
+  ASSERT_EQ(expected.slots.size(), 2U * (2 + 2 * 3) * 3);
+  for (const bool sequence_parallel : {false, true}) {
+    options.context.sequence_parallel = sequence_parallel;
+    const ModelRun run = run_model_on(2, options, two_micro_batches());
+    EXPECT_EQ(run.loss, expected.loss);
+    EXPECT_EQ(run.slots, expected.slots);
   }
 }
 

@@ -135,20 +135,50 @@ TEST(FiniteDifferences, LayerNormMlp) {
   check_block(layer, {5, 6}, 6);
 }
 
-TEST(FiniteDifferences, SelfAttention) {
-  SelfAttention layer(f64_context(),
-                      {.name = "attention", .number = 1, .hidden = 8, .heads = 2, .sequence = 4, .norm = {}});
-  check_block(layer, {8, 8}, 8);
+TEST(FiniteDifferences, LayerNormMlpWithSwiglu) {
+  LayerNormMlp layer(
+      f64_context(),
+      {.name = "mlp", .number = 1, .hidden = 6, .ffn_hidden = 5, .kind = MlpKind::kSwiglu, .norm = {}});
+  check_block(layer, {5, 6}, 6);
 }
 
-TEST(FiniteDifferences, TransformerLayer) {
+TEST(FiniteDifferences, MoeMlp) {
+  for (const std::int64_t top_k : {1, 2, 3}) {
+    MoeOptions options;
+    options.mlp = {.name = "mlp", .number = 1, .hidden = 6, .ffn_hidden = 4, .norm = {}};
+    options.norm_name = "pre_mlp_layernorm";
+    options.experts = 3;
+    options.top_k = top_k;
+    MoeMlp layer(f64_context(), options);
+    check_block(layer, {5, 6}, 6);
+  }
+}
+
+TEST(FiniteDifferences, SelfAttention) {
+  for (const bool rotary : {false, true}) {
+    for (const bool qk_norm : {false, true}) {
+      SelfAttention layer(f64_context(), {.name = "attention",
+                                          .number = 1,
+                                          .hidden = 8,
+                                          .heads = 2,
+                                          .sequence = 4,
+                                          .norm = {},
+                                          .rotary_positions = rotary,
+                                          .qk_norm = qk_norm});
+      check_block(layer, {8, 8}, 8);
+    }
+  }
+}
+
+void check_transformer_layer(bool recompute) {
   TransformerLayer layer(f64_context(), {.name = "decoder.layers.1",
                                          .number = 1,
                                          .hidden = 8,
                                          .heads = 2,
                                          .sequence = 3,
                                          .ffn_hidden = 12,
-                                         .norm = {}});
+                                         .norm = {},
+                                         .recompute = recompute});
   using Saved = TransformerLayer::Saved;
   Tensor x = random_tensor(DType::kF64, {6, 8}, 4);
   check_layer<TransformerLayer, Saved>(
@@ -161,10 +191,12 @@ TEST(FiniteDifferences, TransformerLayer) {
       });
 }
 
-TEST(FiniteDifferences, GptLossIncludingTheTiedEmbedding) {
-  Gpt model(
-      f64_context(),
-      {.layers = 1, .hidden = 8, .heads = 2, .sequence = 3, .ffn_hidden = 8, .vocabulary = 12, .norm = {}});
+TEST(FiniteDifferences, TransformerLayer) {
+  for (const bool recompute : {false, true}) check_transformer_layer(recompute);
+}
+
+void check_gpt(const GptOptions& options) {
+  Gpt model(f64_context(), options);
   disturb(model.parameters());
   const Batch batch = random_batch(5, 6, 12);
   Gpt::Saved saved;
@@ -175,6 +207,19 @@ TEST(FiniteDifferences, GptLossIncludingTheTiedEmbedding) {
                     parameter->gradient.values<double>(),
                     [&] { return model.forward(batch, 0, kForward, nullptr); });
   }
+}
+
+TEST(FiniteDifferences, GptLossIncludingTheTiedEmbedding) {
+  GptOptions options{
+      .layers = 1, .hidden = 8, .heads = 2, .sequence = 3, .ffn_hidden = 8, .vocabulary = 12, .norm = {}};
+  check_gpt(options);
+  options.mlp = MlpKind::kSwiglu;
+  options.rotary_positions = true;
+  options.qk_norm = true;
+  check_gpt(options);
+  options.experts = 2;
+  options.recompute = true;
+  check_gpt(options);
 }
 
 TEST(Linear, BackwardNeedsAForward) {

@@ -54,6 +54,35 @@ TEST_P(TensorParallel, EqualsOneRankInF64) {
   expect_close(run_model_on(GetParam().tp, options(DType::kF64), batches), expected, 1e-12);
 }
 
+/// SwiGLU, rotary positions, normed queries and keys, layers that are run again.
+RunOptions modern(RunOptions options) {
+  options.model.mlp = MlpKind::kSwiglu;
+  options.model.norm.kind = NormKind::kRmsNorm;
+  options.model.rotary_positions = true;
+  options.model.qk_norm = true;
+  options.model.recompute = true;
+  return options;
+}
+
+TEST_P(TensorParallel, ModernModelEqualsOneRankInF64) {
+  const std::vector<Batch> batches = {joined(micro_batches(), 8)};
+  const ModelRun expected = run_model(modern(options(DType::kF64)), nullptr, batches);
+  ASSERT_TRUE(expected.gradients.contains("decoder.layers.1.self_attention.q_layernorm.weight"));
+  ASSERT_FALSE(expected.gradients.contains("embedding.position_embeddings.weight"));
+  expect_close(run_model_on(GetParam().tp, modern(options(DType::kF64)), batches), expected, 1e-12);
+}
+
+TEST_P(TensorParallel, ExpertsEqualOneRankInF64) {
+  const std::vector<Batch> batches = {joined(micro_batches(), 8)};
+  RunOptions moe = options(DType::kF64);
+  moe.model.experts = 3;
+  moe.model.top_k = 2;
+  const ModelRun expected = run_model(moe, nullptr, batches);
+  ASSERT_TRUE(expected.gradients.contains("decoder.layers.2.mlp.experts.linear_fc2.gemm_2.weight"));
+  ASSERT_TRUE(expected.gradients.contains("decoder.layers.2.mlp.router.weight"));
+  expect_close(run_model_on(GetParam().tp, moe, batches), expected, 1e-12);
+}
+
 TEST_P(TensorParallel, FourMicroBatchesEqualOneInF64) {
   const ModelRun expected =
       run_model(options(DType::kF64), nullptr, std::vector<Batch>{joined(micro_batches(), 8)});
@@ -134,6 +163,10 @@ TEST(ModelSizes, IndivisibleOnesAreNamedWithTp) {
   model = testing::small_model();
   model.hidden = 30;
   EXPECT_THAT(error_of(2, model), HasSubstr("hidden 30 is not divisible by heads 4"));
+  model = testing::small_model();
+  model.experts = 2;
+  model.top_k = 3;
+  EXPECT_THAT(error_of(1, model), HasSubstr("top_k 3 of 2 experts"));
   model = testing::small_model();
   model.layers = 0;
   EXPECT_THAT(error_of(1, model), HasSubstr("layers is 0"));

@@ -92,6 +92,53 @@ TEST(Gelu, RefusesOtherShapesAndTypes) {
   EXPECT_THROW(gelu_forward(half.view(), half_out), Error);
 }
 
+Tensor swiglu(const Tensor& x) {
+  Tensor y(x.dtype(), {x.rows(), x.cols() / 2});
+  swiglu_forward(x.view(), y);
+  return y;
+}
+
+// silu(1) = 1 / (1 + 1/e) = 0.7310585786300049; its slope there is s + s (1 - s) with s that number.
+TEST(Swiglu, HandWorkedChannels) {
+  const Tensor x = Tensor::of<double>({1, 3, 0, 5, -1, 2}, {1, 6});
+  const auto y = to_doubles(swiglu(x).view());
+  constexpr double kSigmoid = 0.73105857863000487926;
+  EXPECT_NEAR(y[0], 3 * kSigmoid, 1e-15);
+  EXPECT_EQ(y[1], 0);
+  EXPECT_NEAR(y[2], -2 * (1 - kSigmoid), 1e-15);
+  Tensor dx(DType::kF64, x.shape());
+  swiglu_backward(x.view(), Tensor::of<double>({1, 1, 1}, {1, 3}).view(), dx);
+  const auto slopes = to_doubles(dx.view());
+  EXPECT_NEAR(slopes[0], 3 * (kSigmoid + kSigmoid * (1 - kSigmoid)), 1e-14);
+  EXPECT_NEAR(slopes[1], kSigmoid, 1e-15);
+  EXPECT_EQ(slopes[2], 2.5);
+  EXPECT_EQ(slopes[3], 0);
+}
+
+TEST(Swiglu, BackwardAgreesWithFiniteDifferences) {
+  Tensor x = random_tensor(DType::kF64, {6, 8}, 1, 4.0);
+  const Tensor dy = random_tensor(DType::kF64, {6, 4}, 2);
+  Tensor dx(DType::kF64, x.shape());
+  swiglu_backward(x.view(), dy.view(), dx);
+  EXPECT_LT(gradient_error(x, dx, [&] { return weighted_sum(dy, swiglu(x)); }), 1e-6);
+}
+
+TEST(Swiglu, Bf16IsTheF32ResultRoundedOnceAndExtremesStayFinite) {
+  const Tensor x = random_tensor(DType::kBF16, {50, 10}, 4, 5.0);
+  EXPECT_EQ(bits(swiglu(x).view()),
+            bits(converted(swiglu(converted(x.view(), DType::kF32)).view(), DType::kBF16).view()));
+  const auto y = to_doubles(swiglu(Tensor::of<float>({-1e4F, 2, 1e4F, 2}, {1, 4})).view());
+  EXPECT_EQ(y[0], 0);
+  EXPECT_EQ(y[1], 2e4);
+}
+
+TEST(Swiglu, RefusesOtherShapes) {
+  const Tensor x(DType::kF32, {2, 6});
+  Tensor y(DType::kF32, {2, 6});
+  EXPECT_THROW(swiglu_forward(x.view(), y), Error);
+  EXPECT_THROW(swiglu_backward(x.view(), y.view(), y), Error);
+}
+
 TEST(GradientError, SeesAGradientThatIsSlightlyOff) {
   Tensor x = random_tensor(DType::kF64, {5}, 7);
   const auto loss = [&] { return weighted_sum(x, x) / 2; };
