@@ -64,8 +64,9 @@ megatron::TrainerOptions trainer_options(const TrainOptions& options) {
 }
 
 SessionOptions session_options(const TrainOptions& options, const std::string& log_dir,
-                               const Environment& environment) {
+                               const Environment& environment, std::int64_t first_iteration) {
   SessionOptions result;
+  result.first_iteration = first_iteration;
   if (!options.config.empty()) {
     result.config_path = options.config;
     result.log_dir = log_dir;
@@ -107,23 +108,41 @@ class Training {
     job_.agree_on("the training text's size", fmt::format("{} bytes", data_->size()));
     log_dir_ = job_.leaders_text(options_.log_dir.empty() ? default_log_directory() : options_.log_dir);
     job_.agree([&] {
-      if (!options_.config.empty() && job_.is_leader()) require_fresh_log_directory(log_dir_);
+      // A run that goes on may add to its logs.
+      if (!options_.config.empty() && options_.resume.empty() && job_.is_leader())
+        require_fresh_log_directory(log_dir_);
     });
+    if (!options_.resume.empty()) find_saved_state();
     const Job::Machine machine = job_.machine();
     set_gemm_threads(thread_budget(environment_, machine));
+  }
+
+  void find_saved_state() {
+    job_.agree([&] {
+      resumed_from_ = megatron::find_state(options_.resume);
+      first_iteration_ =
+          megatron::iteration_of_state(megatron::state_file(resumed_from_, job_.world().rank()));
+    });
+    job_.agree_on("the iteration of the saved state", fmt::format("{}", first_iteration_));
+    job_.agree([&] {
+      AMAXSCOPE_CHECK(first_iteration_ < options_.steps, ErrorCode::kUsage,
+                      "--resume {}: {} steps are done, and --steps is {}", resumed_from_.string(),
+                      first_iteration_, options_.steps);
+    });
   }
 
   void build() {
     job_.agree([&] { groups_.emplace(job_.world(), ParallelSizes{.tp = options_.tp}); });
     job_.agree([&] {
       session_.emplace(registry_, SessionGroups::from(*groups_),
-                       session_options(options_, log_dir_, environment_));
+                       session_options(options_, log_dir_, environment_, first_iteration_));
     });
     job_.agree([&] {
       const megatron::TrainerGroups groups{&job_.world(), &groups_->tp(), &groups_->dp(),
                                            &groups_->tp_dp_cp()};
       trainer_.emplace(trainer_options_, groups, &*session_);
     });
+    if (!options_.resume.empty()) job_.agree([&] { trainer_->load_state(resumed_from_); });
   }
 
   void train() {
@@ -134,15 +153,23 @@ class Training {
     Progress progress(options_.json ? stderr : stdout, options_.steps);
     const auto start = std::chrono::steady_clock::now();
     job_.agree([&] {
-      trainer_->run(options_.steps, batches, [&](const megatron::StepReport& report) {
+      trainer_->run(options_.steps - first_iteration_, batches, [&](const megatron::StepReport& report) {
         summary_.losses.push_back(report.loss);
         if (report.evaluation_loss)
           summary_.evaluations.emplace_back(report.iteration, *report.evaluation_loss);
         if (job_.is_leader()) progress.step_done(report.iteration, report.loss, report.gradient_norm);
+        save_if_due();
       });
       session_->close();
     });
     summary_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  void save_if_due() {
+    const std::int64_t done = trainer_->iteration();
+    if (options_.save_every == 0 || done % options_.save_every != 0) return;
+    trainer_->save_state(megatron::state_directory(options_.save_dir, done));
+    if (job_.is_leader()) megatron::mark_newest_state(options_.save_dir, done);
   }
 
   void summarize() {
@@ -166,6 +193,8 @@ class Training {
   megatron::TrainerOptions trainer_options_;
   std::optional<megatron::TextData> data_;
   std::string log_dir_;
+  std::filesystem::path resumed_from_;
+  std::int64_t first_iteration_ = 0;
   // In the order in which each needs the one before.
   FeatureRegistry registry_ = builtin_features();
   std::optional<ProcessGroups> groups_;

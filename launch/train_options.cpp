@@ -81,6 +81,10 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
                "weights exist as the recipe's codes and their f32 masters only");
   add(app, "--eval-every", options.eval_every, "N",
       "evaluate on other batches before every Nth step (default 0: never)");
+  add(app, "--save-every", options.save_every, "N", "save the state after every Nth step (default 0: never)");
+  add(app, "--save-dir", options.save_dir, "DIR", "where --save-every writes DIR/iter_<steps done>");
+  add(app, "--resume", options.resume, "DIR",
+      "go on from a saved state, or from the newest in a --save-dir, up to --steps");
   add(app, "--preset", options.preset, "NAME", "a ready-made debug config; not built yet");
   app.add_option("--inject", options.inject, "plant a fault; may be repeated")
       ->type_name("FAULT@key=value,..")
@@ -116,6 +120,9 @@ void validate(const TrainOptions& options, int world_size) {
   require_at_least("--experts", options.experts, 0);
   require_at_least("--top-k", options.top_k, 1);
   require_at_least("--eval-every", options.eval_every, 0);
+  require_at_least("--save-every", options.save_every, 0);
+  AMAXSCOPE_CHECK((options.save_every > 0) == !options.save_dir.empty(), ErrorCode::kUsage,
+                  "--save-every and --save-dir go together");
   AMAXSCOPE_CHECK(options.top_k <= std::max<std::int64_t>(options.experts, 1), ErrorCode::kUsage,
                   "--top-k {} of --experts {}; a token cannot have more than there are", options.top_k,
                   options.experts);
@@ -155,6 +162,9 @@ std::map<std::string, std::string> described(const TrainOptions& options) {
           {"experts", fmt::format("{}", options.experts)},
           {"top-k", fmt::format("{}", options.top_k)},
           {"fp8-weights", options.fp8_weights ? "true" : "false"},
+          {"resume", options.resume},
+          {"save-every", fmt::format("{}", options.save_every)},
+          {"save-dir", options.save_dir},
           {"eval-every", fmt::format("{}", options.eval_every)},
           {"recompute", options.recompute ? "true" : "false"},
           {"inject", fmt::format("{}", fmt::join(options.inject, " "))},

@@ -34,6 +34,9 @@ struct TrainOptions {
   std::int64_t top_k = 1;
   bool fp8_weights = false;
   std::int64_t eval_every = 0;  ///< 0: never
+  std::int64_t save_every = 0;  ///< 0: never
+  std::string save_dir;
+  std::string resume;  ///< a saved state, or a folder of them; empty: start anew
   std::string preset;
   std::vector<std::string> inject;
   std::uint64_t seed = 1;

@@ -28,6 +28,12 @@ class Adam {
   void step(double learning_rate);
   [[nodiscard]] const AdamOptions& options() const noexcept { return options_; }
 
+  // For saving and restoring; moments by the order of the parameters.
+  [[nodiscard]] MutableTensorView first_moment(std::size_t index) { return first_moments_.at(index); }
+  [[nodiscard]] MutableTensorView second_moment(std::size_t index) { return second_moments_.at(index); }
+  [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+  void set_steps(std::int64_t steps) noexcept { steps_ = steps; }
+
  private:
   std::vector<Parameter*> parameters_;
   AdamOptions options_;

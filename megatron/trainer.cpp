@@ -147,6 +147,36 @@ double Trainer::evaluate(const BatchSource& batches, int count) {
   return mean_over_dp(loss / count);
 }
 
+int Trainer::world_rank() const noexcept { return groups_.world == nullptr ? 0 : groups_.world->rank(); }
+
+TrainingParts Trainer::parts() {
+  return {.parameters = model_->parameters(), .adam = *adam_, .delayed = delayed_.get()};
+}
+
+StateIdentity Trainer::identity() const {
+  const auto size = [](const Communicator* group) { return group == nullptr ? 1 : group->size(); };
+  return {{"ranks", fmt::format("{}", size(groups_.world))},
+          {"tp", fmt::format("{}", size(groups_.tp))},
+          {"rank", fmt::format("{}", world_rank())}};
+}
+
+void Trainer::save_state(const std::filesystem::path& directory) {
+  std::error_code failure;
+  std::filesystem::create_directories(directory, failure);
+  AMAXSCOPE_CHECK(!failure, ErrorCode::kIo, "{}: cannot be made: {}", directory.string(), failure.message());
+  write_state(state_file(directory, world_rank()), parts(), iteration_, identity());
+  if (groups_.world != nullptr) groups_.world->barrier({Traffic::kTrainer, "state saved"});
+}
+
+void Trainer::load_state(const std::filesystem::path& directory) {
+  const std::filesystem::path file = state_file(directory, world_rank());
+  const std::int64_t iteration = iteration_of_state(file);
+  AMAXSCOPE_CHECK(session_ == nullptr || session_->iteration() == iteration, ErrorCode::kUsage,
+                  "{}: goes on with iteration {}, but the session is at {}; give it this first_iteration",
+                  file.string(), iteration, session_->iteration());
+  iteration_ = read_state(file, parts(), identity());
+}
+
 std::uint64_t Trainer::digest() const { return weights_digest(model_->parameters()); }
 
 }  // namespace amaxscope::megatron

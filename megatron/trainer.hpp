@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "megatron/faults.hpp"
 #include "megatron/gpt.hpp"
 #include "megatron/learning_rate.hpp"
+#include "megatron/state.hpp"
 #include "runtime/quantizers/delayed_scaling.hpp"
 #include "runtime/session.hpp"
 
@@ -80,6 +82,14 @@ class Trainer {
   /// history.
   double evaluate(const BatchSource& batches, int count);
 
+  /// Writes this rank's part of the training's state into `directory`, which is made when it is not there
+  /// (megatron/state.hpp). Between iterations. Returns when all ranks have written theirs. Throws Error(kIo).
+  void save_state(const std::filesystem::path& directory);
+  /// Puts it back: what follows is bit-equal to not having stopped, under the same options and groups. Before
+  /// the first step. The session, if there is one, must have been told of the iteration (first_iteration).
+  /// Throws Error(kInput) for a state of another model, recipe or number of ranks, having changed nothing.
+  void load_state(const std::filesystem::path& directory);
+
   [[nodiscard]] Gpt& model() noexcept { return *model_; }
   /// Null unless the recipe is delayed scaling.
   [[nodiscard]] const DelayedScalingState* delayed() const noexcept { return delayed_.get(); }
@@ -94,6 +104,9 @@ class Trainer {
   double run_micro_batches(const BatchSource& batches);
   double mean_over_dp(double value) const;
   void evaluate_if_due(StepReport& report);
+  [[nodiscard]] TrainingParts parts();
+  [[nodiscard]] StateIdentity identity() const;
+  [[nodiscard]] int world_rank() const noexcept;
   void tell_session(const StepReport& report);
 
   TrainerOptions options_;

@@ -42,6 +42,16 @@ std::size_t DelayedScalingState::add(std::string name, DType format) {
   return slots_.size() - 1;
 }
 
+void DelayedScalingState::restore(std::size_t index, Slot slot) {
+  Slot& own = slots_.at(index);
+  AMAXSCOPE_CHECK(
+      slot.name == own.name && slot.format == own.format && slot.history.size() == own.history.size(),
+      ErrorCode::kUsage, "slot {} ({}, history of {}) cannot be restored from {} ({}, history of {})",
+      own.name, to_string(own.format), own.history.size(), slot.name, to_string(slot.format),
+      slot.history.size());
+  own = std::move(slot);
+}
+
 void DelayedScalingState::observe(std::size_t index, std::uint32_t amax_bits) {
   if (amax_bits > kInfinityBits) return;  // a NaN: its pattern would win an integer maximum
   std::uint32_t& running = slots_.at(index).history.front();

@@ -43,6 +43,9 @@ class DelayedScalingState {
   };
   [[nodiscard]] const Slot& slot(std::size_t index) const { return slots_.at(index); }
   [[nodiscard]] std::size_t size() const noexcept { return slots_.size(); }
+  /// Puts back what slot() gave, after a restart. Throws Error(kUsage) when name, format or length of the
+  /// history are not those of the slot.
+  void restore(std::size_t index, Slot slot);
   [[nodiscard]] const DelayedScalingOptions& options() const noexcept { return options_; }
 
   /// Row 0 takes the maximum of itself and this amax.

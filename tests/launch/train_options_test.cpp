@@ -76,6 +76,12 @@ TEST(TrainOptions, Fp8WeightsNeedARecipe) {
   EXPECT_EQ(refusal([](TrainOptions& o) { o.fp8_weights = true; }), "");
 }
 
+TEST(TrainOptions, SavingNeedsAPlaceAndATime) {
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.save_every = 2; }), HasSubstr("go together"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.save_dir = "x"; }), HasSubstr("go together"));
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.save_every = 2, o.save_dir = "x"; }), "");
+}
+
 TEST(TrainOptions, RotaryHeadsMustBeEven) {
   EXPECT_EQ(refusal([](TrainOptions& o) { o.rope = true, o.hidden = 12; }),
             "--rope turns pairs, but --hidden 12 / --heads 4 gives heads of 3 elements");

@@ -79,6 +79,24 @@ TEST_F(Train, EvaluationIsReportedAndChangesNoWeight) {
   EXPECT_FALSE(plain.contains("evaluations"));
 }
 
+TEST_F(Train, GoingOnFromASavedStateEqualsNotHavingStopped) {
+  const nlohmann::json whole =
+      trained(2, {"--tp", "2", "--steps", "5", "--save-every", "2", "--save-dir", "states"});
+  const nlohmann::json rest = trained(2, {"--tp", "2", "--steps", "5", "--resume", "states/iter_000002"});
+  EXPECT_EQ(rest.at("weights_digest"), whole.at("weights_digest"));
+  ASSERT_EQ(rest.at("losses").size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(rest.at("losses")[i], whole.at("losses")[i + 2]);
+  const nlohmann::json newest = trained(2, {"--tp", "2", "--steps", "5", "--resume", "states"});
+  EXPECT_EQ(newest.at("losses").size(), 1U);
+  EXPECT_EQ(newest.at("weights_digest"), whole.at("weights_digest"));
+  const ProgramResult done = amaxscope_job(2, small({"--tp", "2", "--steps", "4", "--resume", "states"}));
+  EXPECT_EQ(done.status, 2);
+  EXPECT_THAT(done.err, HasSubstr("4 steps are done, and --steps is 4"));
+  const ProgramResult other = amaxscope_job(2, small({"--steps", "5", "--resume", "states"}));
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.err, HasSubstr("was saved with tp 2, this training has 1"));
+}
+
 TEST_F(Train, TheSameSeedTrainsTheSameWeights) {
   const nlohmann::json first = trained(2, {"--tp", "2"});
   EXPECT_EQ(trained(2, {"--tp", "2"}).at("weights_digest"), first.at("weights_digest"));
