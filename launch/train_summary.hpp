@@ -16,7 +16,7 @@ struct TrainSummary {
   };
   std::vector<double> losses;  ///< nats per byte, one a step
   /// (the step before which it was, loss) of each evaluation.
-  std::vector<std::pair<std::int64_t, double>> evaluations;
+  std::vector<std::pair<std::int64_t, double>> evaluations = {};
   double seconds = 0.0;
   int world = 1;
   int tp = 1;
