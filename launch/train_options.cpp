@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "megatron/fault_kinds.hpp"
 #include "runtime/config/diagnostics.hpp"
 
 namespace amaxscope::launch {
@@ -86,7 +87,9 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "--resume", options.resume, "DIR",
       "go on from a saved state, or from the newest in a --save-dir, up to --steps");
   add(app, "--preset", options.preset, "NAME", "a ready-made debug config; not built yet");
-  app.add_option("--inject", options.inject, "plant a fault; may be repeated")
+  app.add_option("--inject", options.inject,
+                 "plant a fault; may be repeated. Without iteration: always; without rank: on every rank\n" +
+                     megatron::fault_help())
       ->type_name("FAULT@key=value,..")
       ->expected(1)
       ->take_all();

@@ -25,6 +25,8 @@ struct StepFactors {
   double learning_rate;
   double first_correction;   ///< 1 / (1 - beta1^t)
   double second_correction;  ///< 1 / (1 - beta2^t)
+  double second_kept;        ///< of the second moment: beta2
+  double second_renewed;     ///< 1 - beta2
 };
 
 /// Calculated in double; moments and weights are rounded once when stored.
@@ -35,7 +37,8 @@ void update(const AdamOptions& options, const StepFactors& factors, std::span<co
     const auto g = static_cast<double>(gradient[i]);
     const auto w = static_cast<double>(weight[i]);
     const double m = options.beta1 * static_cast<double>(first_moment[i]) + (1 - options.beta1) * g;
-    const double v = options.beta2 * static_cast<double>(second_moment[i]) + (1 - options.beta2) * g * g;
+    const double v =
+        factors.second_kept * static_cast<double>(second_moment[i]) + factors.second_renewed * g * g;
     const double direction =
         m * factors.first_correction / (std::sqrt(v * factors.second_correction) + options.epsilon);
     first_moment[i] = static_cast<A>(m);
@@ -61,12 +64,13 @@ Adam::Adam(std::vector<Parameter*> parameters, AdamOptions options)
   }
 }
 
-void Adam::step(double learning_rate) {
+void Adam::step(double learning_rate, bool second_moment_lags) {
   require_not_negative("learning_rate", learning_rate);
   ++steps_;
   const auto t = static_cast<double>(steps_);
   const StepFactors factors{learning_rate, 1 / (1 - std::pow(options_.beta1, t)),
-                            1 / (1 - std::pow(options_.beta2, t))};
+                            1 / (1 - std::pow(options_.beta2, t)), second_moment_lags ? 1.0 : options_.beta2,
+                            second_moment_lags ? 0.0 : 1 - options_.beta2};
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i];
     const auto run = [&]<class A>(std::type_identity<A>) {

@@ -25,7 +25,8 @@ class Adam {
   Adam(std::vector<Parameter*> parameters, AdamOptions options);
   /// One update from parameter->gradient at this learning rate; refreshes the compute copies. Calculated in
   /// double. weight_decay applies to every parameter given, norms and biases included.
-  void step(double learning_rate);
+  /// second_moment_lags: the second moments are used and left as they are (a planted fault).
+  void step(double learning_rate, bool second_moment_lags = false);
   [[nodiscard]] const AdamOptions& options() const noexcept { return options_; }
 
   // For saving and restoring; moments by the order of the parameters.

@@ -11,32 +11,26 @@
 #include <vector>
 
 #include "core/tensor.hpp"
+#include "megatron/fault_kinds.hpp"
 #include "runtime/names.hpp"
 
 namespace amaxscope::megatron {
 
-enum class FaultKind {
-  kSkipAmaxReduction,  ///< the rank makes an operand's scale from its own amax; its amax still reaches the
-                       ///< others
-  kScaleOff,           ///< an operand's scale is multiplied by 2^k
-  kNan,                ///< a NaN is written at an element of a tensor, before it is quantized or reduced
-};
-
-std::string_view to_string(FaultKind kind) noexcept;  ///< as on the command line: "skip_amax_reduction"
-
 struct Fault {
   FaultKind kind = FaultKind::kNan;
-  std::string layer;
-  TensorKind tensor = TensorKind::kActivation;
-  std::optional<int> rank;                ///< of the world; none: every rank
-  std::optional<std::int64_t> iteration;  ///< none: every iteration
-  int exponent = 0;                       ///< k of kScaleOff
-  std::int64_t index = 0;                 ///< flat element of this rank's part, for kNan
+  std::string layer;                                           ///< empty: every one
+  std::optional<TensorKind> tensor = TensorKind::kActivation;  ///< none: every operand
+  std::optional<int> rank = {};                                ///< of the world; none: every rank
+  std::optional<std::int64_t> iteration = {};                  ///< see FaultTime; none: every iteration
+  int exponent = 0;                                            ///< k: a factor of 2^k
+  std::int64_t index = 0;                                      ///< flat element of this rank's part
+  int microbatch = 0;                                          ///< the first that is struck
+  std::int64_t channel = 0;                                    ///< of the whole layer
+  std::string parameter = {};
 };
 
-/// "KIND@layer=NAME,rank=R,iteration=I,tensor=T,k=K,index=N". layer is required, as is k for scale_off; the
-/// other keys are optional: every rank, every iteration, activation, index 0. Throws Error(kUsage) that names
-/// what is allowed.
+/// "KIND@key=value,..", with the keys of its kind (fault_kinds.hpp). Throws Error(kUsage) that names what is
+/// allowed.
 Fault parse_fault(std::string_view text);
 
 class FaultTable {
@@ -44,20 +38,22 @@ class FaultTable {
   FaultTable(std::vector<Fault> faults, int world_rank);
 
   void begin_iteration(std::int64_t iteration) noexcept { iteration_ = iteration; }
+  [[nodiscard]] std::int64_t iteration() const noexcept { return iteration_; }
   /// The fault that strikes this tensor on this rank in this iteration, or null.
   [[nodiscard]] const Fault* due(FaultKind kind, std::string_view layer, TensorKind tensor) const noexcept;
+  /// The same for a kind that belongs to no layer.
+  [[nodiscard]] const Fault* due(FaultKind kind) const noexcept;
   /// Whether one is planted there on any rank and in any iteration: what is built for it must be the same
   /// everywhere.
   [[nodiscard]] bool planted(FaultKind kind, std::string_view layer, TensorKind tensor) const noexcept;
   [[nodiscard]] bool planted(FaultKind kind) const noexcept;
+  /// Whether any could strike in this layer.
   [[nodiscard]] bool planted(std::string_view layer) const noexcept;
   [[nodiscard]] std::span<const Fault> faults() const noexcept { return faults_; }
   [[nodiscard]] bool is_here(const Fault& fault) const noexcept {
     return fault.rank.value_or(world_rank_) == world_rank_;
   }
-  [[nodiscard]] bool is_now(const Fault& fault) const noexcept {
-    return fault.iteration.value_or(iteration_) == iteration_;
-  }
+  [[nodiscard]] bool is_now(const Fault& fault) const noexcept;
   /// Throws Error(kUsage) for a fault at a layer that is not among these, naming them.
   void require_layers(std::span<const std::string> names) const;
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "kernels/cast.hpp"
 #include "runtime/quantizers/current_scaling.hpp"
 
 namespace amaxscope::megatron {
@@ -13,15 +14,37 @@ namespace {
 constexpr CollectiveTag kTag = {Traffic::kRecipe, "amax under a planted fault"};
 }
 
-AmaxGroupWithGaps::AmaxGroupWithGaps(Communicator& inner, KeepsOwn keeps_own)
-    : Communicator(inner.world_ranks(), std::make_shared<TrafficCounters>()),
-      inner_(inner),
-      keeps_own_(std::move(keeps_own)) {}
+ForwardingGroup::ForwardingGroup(const Communicator& like)
+    : Communicator(like.world_ranks(), std::make_shared<TrafficCounters>()) {}
 
-void AmaxGroupWithGaps::abort(int status, std::string_view reason) noexcept {
-  inner_.abort(status, reason);
+void ForwardingGroup::abort(int status, std::string_view reason) noexcept {
+  inner().abort(status, reason);
   std::abort();  // not reached; a virtual call does not tell the compiler
 }
+
+void ForwardingGroup::do_all_reduce(const MutableTensorView& io, ReduceOp op) {
+  inner().all_reduce(io, op, kTag);
+}
+std::unique_ptr<PendingCollective> ForwardingGroup::do_start_all_reduce(std::shared_ptr<Tensor> io,
+                                                                        ReduceOp op) {
+  return inner().start_all_reduce(std::move(io), op, kTag);
+}
+void ForwardingGroup::do_all_gather(const TensorView& in, const MutableTensorView& out) {
+  inner().all_gather(in, out, kTag);
+}
+void ForwardingGroup::do_reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op) {
+  inner().reduce_scatter(in, out, op, kTag);
+}
+void ForwardingGroup::do_broadcast(const MutableTensorView& io, int root) {
+  inner().broadcast(io, root, kTag);
+}
+void ForwardingGroup::do_barrier() { inner().barrier(kTag); }
+std::unique_ptr<Communicator> ForwardingGroup::do_split(int color, int key) {
+  return inner().split(color, key, kTag);
+}
+
+AmaxGroupWithGaps::AmaxGroupWithGaps(Communicator& inner, KeepsOwn keeps_own)
+    : ForwardingGroup(inner), inner_(inner), keeps_own_(std::move(keeps_own)) {}
 
 void AmaxGroupWithGaps::do_all_reduce(const MutableTensorView& io, ReduceOp op) {
   const std::span<std::uint32_t> amaxes = io.values<std::uint32_t>();
@@ -32,47 +55,37 @@ void AmaxGroupWithGaps::do_all_reduce(const MutableTensorView& io, ReduceOp op) 
   }
 }
 
-std::unique_ptr<PendingCollective> AmaxGroupWithGaps::do_start_all_reduce(std::shared_ptr<Tensor> io,
-                                                                          ReduceOp op) {
-  return inner_.start_all_reduce(std::move(io), op, kTag);
-}
-void AmaxGroupWithGaps::do_all_gather(const TensorView& in, const MutableTensorView& out) {
-  inner_.all_gather(in, out, kTag);
-}
-void AmaxGroupWithGaps::do_reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op) {
-  inner_.reduce_scatter(in, out, op, kTag);
-}
-void AmaxGroupWithGaps::do_broadcast(const MutableTensorView& io, int root) {
-  inner_.broadcast(io, root, kTag);
-}
-void AmaxGroupWithGaps::do_barrier() { inner_.barrier(kTag); }
-std::unique_ptr<Communicator> AmaxGroupWithGaps::do_split(int color, int key) {
-  return inner_.split(color, key, kTag);
-}
-
-ScaleOffQuantizer::ScaleOffQuantizer(std::shared_ptr<Quantizer> inner, const FaultTable& faults,
-                                     std::string layer, TensorKind tensor)
-    : inner_(std::move(inner)), faults_(faults), layer_(std::move(layer)), tensor_(tensor) {}
+SwitchedGroup::SwitchedGroup(Communicator& sound, Communicator& wrong, const FaultTable& faults,
+                             FaultKind kind)
+    : ForwardingGroup(sound), sound_(sound), wrong_(wrong), faults_(faults), kind_(kind) {}
 
 std::shared_ptr<QuantizedTensor> ScaleOffQuantizer::quantize(const TensorView& x, Usage usage,
                                                              const TensorMoment& moment) {
-  std::shared_ptr<QuantizedTensor> result = inner_->quantize(x, usage, moment);
+  std::shared_ptr<QuantizedTensor> result = inner().quantize(x, usage, moment);
   strike(x, *result);
   return result;
 }
 
 void ScaleOffQuantizer::update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) {
-  inner_->update(x, target, moment);
+  inner().update(x, target, moment);
   strike(x, target);
 }
 
 void ScaleOffQuantizer::strike(const TensorView& x, QuantizedTensor& target) const {
-  const Fault* const fault = faults_.due(FaultKind::kScaleOff, layer_, tensor_);
+  const Fault* const fault = due();
   if (fault == nullptr) return;
   auto* const sound = dynamic_cast<Float8Tensor*>(&target);
   AMAXSCOPE_CHECK(sound != nullptr, ErrorCode::kUsage, "fault scale_off: {} of {} has no scale per tensor",
-                  to_string(tensor_), layer_);
+                  to_string(tensor()), layer());
   requantize_float8(x, std::ldexp(sound->scale(), fault->exponent), *sound);
+}
+
+std::shared_ptr<QuantizedTensor> Bf16RecomputeQuantizer::quantize(const TensorView& x, Usage usage,
+                                                                  const TensorMoment& moment) {
+  if (moment.phase != Phase::kRecompute || due() == nullptr) return inner().quantize(x, usage, moment);
+  Tensor rounded(DType::kBF16, x.shape());
+  convert(x, rounded);
+  return std::make_shared<HighPrecisionTensor>(std::move(rounded));
 }
 
 }  // namespace amaxscope::megatron

@@ -33,6 +33,12 @@ Trainer::Trainer(const TrainerOptions& options, const TrainerGroups& groups, Deb
   if (options.recipe == RecipeKind::kDelayed) make_delayed_state();
   model_ = std::make_unique<Gpt>(layer_context(), options.model);
   adam_ = std::make_unique<Adam>(model_->parameters(), options.adam);
+  if (faults_ != nullptr) {
+    const GptOptions& model = model_->options();
+    training_faults_ = std::make_unique<TrainingFaults>(
+        *faults_, model_->parameters(), groups_.tp == nullptr ? 0 : groups_.tp->rank(),
+        groups_.tp == nullptr ? 1 : groups_.tp->size(), model.mlp == MlpKind::kSwiglu ? model.ffn_hidden : 0);
+  }
 }
 
 void Trainer::make_fault_table() {
@@ -44,17 +50,44 @@ void Trainer::make_fault_table() {
   }
   faults_ =
       std::make_unique<FaultTable>(options_.faults, groups_.world == nullptr ? 0 : groups_.world->rank());
+  require_faults_can_strike();
+}
+
+void Trainer::require_faults_can_strike() const {
+  const auto require = [&](FaultKind kind, bool can, std::string_view needed) {
+    AMAXSCOPE_CHECK(can || !faults_->planted(kind), ErrorCode::kUsage, "fault {}: strikes nothing here; {}",
+                    to_string(kind), needed);
+  };
+  const bool splits = groups_.tp != nullptr && groups_.tp->size() > 1;
+  require(FaultKind::kAmaxOverDp, options_.recipe == RecipeKind::kDelayed && splits && groups_.dp != nullptr,
+          "it needs delayed scaling, tp > 1 and a data-parallel group");
+  require(FaultKind::kRecomputeInBf16, options_.model.recompute && options_.recipe != RecipeKind::kNone,
+          "it needs recompute and a recipe");
+  require(FaultKind::kE5m2Gradients, options_.recipe == RecipeKind::kMxfp8, "it needs the recipe mxfp8");
+  require(FaultKind::kScaleRoundedDown, options_.recipe == RecipeKind::kMxfp8, "it needs the recipe mxfp8");
+  require(FaultKind::kFixedRoundingSeed, options_.recipe == RecipeKind::kNvfp4, "it needs the recipe nvfp4");
+  require(FaultKind::kNoMasterWeights, options_.dtype == DType::kBF16, "it needs the compute dtype bf16");
+}
+
+Communicator* Trainer::amax_group() {
+  Communicator* group = groups_.amax;
+  if (faults_ == nullptr || group == nullptr) return group;
+  if (faults_->planted(FaultKind::kAmaxOverDp) && groups_.dp != nullptr) {
+    faulty_amax_groups_.push_back(
+        std::make_unique<SwitchedGroup>(*group, *groups_.dp, *faults_, FaultKind::kAmaxOverDp));
+    group = faulty_amax_groups_.back().get();
+  }
+  if (faults_->planted(FaultKind::kSkipAmaxReduction)) {
+    // The state reduces the amaxes of all its slots together, in the order of the slots.
+    faulty_amax_groups_.push_back(std::make_unique<AmaxGroupWithGaps>(
+        *group, [this](std::size_t slot) { return skips_reduction(*faults_, delayed_->slot(slot).name); }));
+    group = faulty_amax_groups_.back().get();
+  }
+  return group;
 }
 
 void Trainer::make_delayed_state() {
-  Communicator* group = groups_.amax;
-  if (faults_ != nullptr && group != nullptr && faults_->planted(FaultKind::kSkipAmaxReduction)) {
-    // The state reduces the amaxes of all its slots together, in the order of the slots.
-    faulty_amax_group_ = std::make_unique<AmaxGroupWithGaps>(
-        *group, [this](std::size_t slot) { return skips_reduction(*faults_, delayed_->slot(slot).name); });
-    group = faulty_amax_group_.get();
-  }
-  delayed_ = std::make_unique<DelayedScalingState>(options_.delayed, group);
+  delayed_ = std::make_unique<DelayedScalingState>(options_.delayed, amax_group());
 }
 
 LayerContext Trainer::layer_context() {
@@ -90,7 +123,10 @@ double Trainer::mean_over_dp(double value) const {
 }
 
 StepReport Trainer::step(const BatchSource& batches) {
-  if (faults_ != nullptr) faults_->begin_iteration(iteration_);
+  if (faults_ != nullptr) {
+    faults_->begin_iteration(iteration_);
+    training_faults_->begin_step();
+  }
   const std::vector<Parameter*>& parameters = model_->parameters();
   for (Parameter* const parameter : parameters) parameter->zero_gradient();
   StepReport report;
@@ -98,11 +134,13 @@ StepReport Trainer::step(const BatchSource& batches) {
   evaluate_if_due(report);
   report.loss = mean_over_dp(run_micro_batches(batches));
   reduce_gradients(parameters, groups_.tp, groups_.dp);
+  const bool jumps = training_faults_ != nullptr && training_faults_->enlarge_gradients();
   report.gradient_norm = gradient_norm(parameters, groups_.tp);
   report.learning_rate = options_.learning_rate.at(iteration_);
-  if (options_.clip_norm > 0) clip_gradients(parameters, report.gradient_norm, options_.clip_norm);
+  if (options_.clip_norm > 0 && !jumps) clip_gradients(parameters, report.gradient_norm, options_.clip_norm);
   if (session_ != nullptr) tell_session(report);
-  adam_->step(report.learning_rate);
+  adam_->step(report.learning_rate, jumps);
+  if (training_faults_ != nullptr) training_faults_->end_step();
   if (delayed_ != nullptr) delayed_->update();
   if (session_ != nullptr) session_->step();
   ++iteration_;

@@ -15,6 +15,7 @@
 #include "megatron/gpt.hpp"
 #include "megatron/learning_rate.hpp"
 #include "megatron/state.hpp"
+#include "megatron/training_faults.hpp"
 #include "runtime/quantizers/delayed_scaling.hpp"
 #include "runtime/session.hpp"
 
@@ -100,6 +101,9 @@ class Trainer {
  private:
   void make_fault_table();
   void make_delayed_state();
+  void require_faults_can_strike() const;
+  /// The group that delayed scaling reduces over, with the planted faults that belong to it.
+  Communicator* amax_group();
   [[nodiscard]] LayerContext layer_context();
   double run_micro_batches(const BatchSource& batches);
   double mean_over_dp(double value) const;
@@ -113,10 +117,11 @@ class Trainer {
   TrainerGroups groups_;
   DebugSession* session_;
   std::unique_ptr<FaultTable> faults_;
-  std::unique_ptr<Communicator> faulty_amax_group_;
+  std::vector<std::unique_ptr<Communicator>> faulty_amax_groups_;
   std::unique_ptr<DelayedScalingState> delayed_;
   std::unique_ptr<Gpt> model_;
   std::unique_ptr<Adam> adam_;
+  std::unique_ptr<TrainingFaults> training_faults_;
   Gpt::Saved saved_;
   BatchSource evaluation_batches_;
   int evaluation_count_ = 0;

@@ -56,7 +56,7 @@ Linear::Linear(const LayerContext& context, ParallelMode mode, LinearOptions opt
   quantizers_ = make_operand_quantizers(context_, description_);
   const bool fp8_only = context.fp8_weights && context.recipe != RecipeKind::kNone;
   if (fp8_only) weight_->compute.release();
-  weight_operand_ = std::make_unique<WeightOperand>(quantizers_.operands.weight, fp8_only);
+  weight_operand_ = std::make_unique<WeightOperand>(quantizers_.operands.weight, fp8_only, weight_faults());
   if (context_.session != nullptr) handle_ = context_.session->layer(description_, quantizers_.operands);
 }
 
@@ -80,6 +80,16 @@ void Linear::initialize_parameters(const LinearOptions& options, std::int64_t ou
                                       split ? Layout::kShard0 : Layout::kReplicated);
   bias_->reduce_gradient_over_tp = !column && context_.splits_sequence();
   initialize_constant(*bias_, 0.0);
+}
+
+std::unique_ptr<WeightFaults> Linear::weight_faults() const {
+  if (faults_ == nullptr || !WeightFaults::planted(*faults_, name())) return nullptr;
+  return std::make_unique<WeightFaults>(*faults_, name());
+}
+
+bool Linear::recomputes_in_bf16(const TensorMoment& moment) const {
+  return faults_ != nullptr && moment.phase == Phase::kRecompute && context_.recipe != RecipeKind::kNone &&
+         faults_->due(FaultKind::kRecomputeInBf16, name(), TensorKind::kActivation) != nullptr;
 }
 
 DebugQuantizer* Linear::debug_quantizer(TensorKind tensor) const {
@@ -151,8 +161,11 @@ Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
   std::shared_ptr<QuantizedTensor> activation =
       quantize_operand(TensorKind::kActivation, x.view(), usage, moment);
   prepare_weight(moment);
+  const bool in_bf16 = recomputes_in_bf16(moment);
   Tensor y = multiply_to(TensorKind::kOutput, activation->operand(Direction::kRowwise),
-                         weight_operand_->operand(Direction::kRowwise), moment);
+                         in_bf16 ? HighPrecisionTensor(weight_values()).operand(Direction::kRowwise)
+                                 : weight_operand_->operand(Direction::kRowwise),
+                         moment);
   if (bias_ != nullptr) add_bias(bias_->compute.view(), y);
   if (backward_follows) {
     activation->update_usage({.rowwise = false, .columnwise = true});

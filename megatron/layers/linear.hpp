@@ -60,6 +60,8 @@ class Linear {
 
  private:
   void initialize_parameters(const LinearOptions& options, std::int64_t outputs, std::int64_t inputs);
+  [[nodiscard]] std::unique_ptr<WeightFaults> weight_faults() const;
+  [[nodiscard]] bool recomputes_in_bf16(const TensorMoment& moment) const;
   [[nodiscard]] DebugQuantizer* debug_quantizer(TensorKind tensor) const;
   std::shared_ptr<QuantizedTensor> quantize_operand(TensorKind tensor, const TensorView& values, Usage usage,
                                                     const TensorMoment& moment);

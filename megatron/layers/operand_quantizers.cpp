@@ -52,12 +52,12 @@ std::shared_ptr<Quantizer> make_operand_quantizer(const LayerContext& context, c
 
 void require_no_recipe_fault(const LayerContext& context, const LayerDescription& layer) {
   if (context.faults == nullptr) return;
-  for (const FaultKind kind : {FaultKind::kSkipAmaxReduction, FaultKind::kScaleOff}) {
-    for (const TensorKind tensor : kOperands) {
-      AMAXSCOPE_CHECK(!context.faults->planted(kind, layer.name, tensor), ErrorCode::kUsage,
-                      "fault {}: {} of {} is not quantized by a recipe", to_string(kind), to_string(tensor),
-                      layer.name);
-    }
+  for (const Fault& fault : context.faults->faults()) {
+    // A fault of every layer strikes those that have a recipe.
+    AMAXSCOPE_CHECK(
+        fault.layer != layer.name || fault.kind == FaultKind::kNan || fault.kind == FaultKind::kGrowChannel,
+        ErrorCode::kUsage, "fault {}: {} of {} is not quantized by a recipe", to_string(fault.kind),
+        to_string(fault.tensor.value_or(TensorKind::kActivation)), layer.name);
   }
 }
 
@@ -78,6 +78,11 @@ LayerQuantizers make_operand_quantizers(const LayerContext& context, const Layer
     if (context.faults != nullptr && context.faults->planted(FaultKind::kScaleOff, layer.name, tensor)) {
       quantizer =
           std::make_shared<ScaleOffQuantizer>(std::move(quantizer), *context.faults, layer.name, tensor);
+    }
+    if (context.faults != nullptr && tensor == TensorKind::kActivation &&
+        context.faults->planted(FaultKind::kRecomputeInBf16, layer.name, tensor)) {
+      quantizer =
+          std::make_shared<Bf16RecomputeQuantizer>(std::move(quantizer), *context.faults, layer.name, tensor);
     }
     slot_of(result.operands, tensor) = std::move(quantizer);
   }

@@ -8,6 +8,12 @@ bool covers(Usage present, Usage wanted) {
   return (present.rowwise || !wanted.rowwise) && (present.columnwise || !wanted.columnwise);
 }
 
+/// As the debug quantizer wants it; a fault's operand may be older than the debug iteration.
+std::shared_ptr<QuantizedTensor> as_debug_operand(const std::shared_ptr<QuantizedTensor>& operand) {
+  if (dynamic_cast<const DebugQuantizedTensor*>(operand.get()) != nullptr) return operand;
+  return std::make_shared<DebugQuantizedTensor>(operand->shape(), operand, operand);
+}
+
 }  // namespace
 
 void WeightOperand::prepare(const TensorView& weight, DebugQuantizer* debug, const TensorMoment& moment) {
@@ -16,37 +22,51 @@ void WeightOperand::prepare(const TensorView& weight, DebugQuantizer* debug, con
   // A tensor of the plain path has no plan to refresh by, and the other way round: a change of path makes it
   // anew.
   const bool reusable =
-      operand_ != nullptr && is_debug_ == (debug != nullptr) && covers(operand_->usage(), usage);
+      fresh_ != nullptr && is_debug_ == (debug != nullptr) && covers(fresh_->usage(), usage);
   const bool is_first_use = moment.microbatch == 0 && moment.phase != Phase::kRecompute;
   if (reusable && !is_first_use) return use_again(weight, debug, moment);
-  make(weight, debug, moment, usage, reusable);
+  if (faults_ != nullptr) {
+    faults_->before_refresh(fresh_);
+    if (!faults_->refreshes()) return use_again(weight, debug, moment);
+  }
+  make(weight, debug, moment, usage, reusable && faults_ == nullptr);
   is_debug_ = debug != nullptr;
+  operand_ = fresh_;
+  if (faults_ == nullptr) return;
+  faults_->after_refresh();
+  operand_ = faults_->in_use(fresh_, moment);
+  if (operand_ != fresh_ && debug != nullptr)
+    debug->inspect_reuse(weight, *as_debug_operand(operand_), moment);
+}
+
+void WeightOperand::make_codes(const TensorView& weight, const TensorMoment& moment, bool in_place) {
+  if (in_place && codes_ != nullptr) {
+    recipe_->update(weight, *codes_, moment);
+  } else {
+    codes_ = recipe_->quantize(weight, {.rowwise = true, .columnwise = true}, moment);
+  }
 }
 
 void WeightOperand::make(const TensorView& weight, DebugQuantizer* debug, const TensorMoment& moment,
                          Usage usage, bool in_place) {
   if (codes_only_) {
-    if (codes_ == nullptr) {
-      codes_ = recipe_->quantize(weight, {.rowwise = true, .columnwise = true}, moment);
-    } else {
-      recipe_->update(weight, *codes_, moment);
-    }
-    operand_ = debug != nullptr ? debug->wrap(codes_, moment) : codes_;
+    make_codes(weight, moment, faults_ == nullptr);
+    fresh_ = debug != nullptr ? debug->wrap(codes_, moment) : codes_;
     return;
   }
   Quantizer* const quantizer = debug != nullptr ? debug : recipe_.get();
   if (quantizer == nullptr) {
-    operand_ = std::make_shared<HighPrecisionTensor>(weight);
+    fresh_ = std::make_shared<HighPrecisionTensor>(weight);
   } else if (in_place) {
-    quantizer->update(weight, *operand_, moment);
+    quantizer->update(weight, *fresh_, moment);
   } else {
-    operand_ = quantizer->quantize(weight, usage, moment);
+    fresh_ = quantizer->quantize(weight, usage, moment);
   }
 }
 
-void WeightOperand::use_again(const TensorView& weight, DebugQuantizer* debug,
-                              const TensorMoment& moment) const {
-  if (debug != nullptr) debug->inspect_reuse(weight, *operand_, moment);
+void WeightOperand::use_again(const TensorView& weight, DebugQuantizer* debug, const TensorMoment& moment) {
+  if (faults_ != nullptr) operand_ = faults_->in_use(fresh_, moment);
+  if (debug != nullptr) debug->inspect_reuse(weight, *as_debug_operand(operand_), moment);
 }
 
 }  // namespace amaxscope::megatron
