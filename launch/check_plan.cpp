@@ -141,12 +141,6 @@ std::vector<Feature*> features_of(const LayerDescription& layer, const std::vect
   return features;
 }
 
-void require_built(RecipeKind recipe) {
-  AMAXSCOPE_CHECK(
-      recipe == RecipeKind::kNone || recipe == RecipeKind::kDelayed || recipe == RecipeKind::kCurrent,
-      ErrorCode::kUsage, "recipe {} is not built yet; built: none, delayed, current", to_string(recipe));
-}
-
 }  // namespace
 
 bool PlanRow::same_plan(const PlanRow& other) const {
@@ -161,7 +155,6 @@ EffectivePlan effective_plan(const Config& config, const FeatureRegistry& regist
   AMAXSCOPE_CHECK(iterations <= kMostRows / kRowsPerLayer / layer_count, ErrorCode::kUsage,
                   "{} layers over {} iterations are more than {} rows; give fewer layers or iterations",
                   layer_count, iterations, kMostRows);
-  require_built(request.recipe);
   const std::vector<SectionFeatures> sections = make_features(config, registry);
 
   Complaints complaints(config.source);

@@ -43,6 +43,17 @@ void require_divisible(const char* what, std::int64_t value, const char* by, std
                   divisor);
 }
 
+/// Both extents of every operand must be whole blocks of the formats that cannot cut them.
+void require_whole_blocks(const TrainOptions& options) {
+  const std::int64_t block = options.recipe == "mxfp8" ? 32 : options.recipe == "nvfp4" ? 16 : 1;
+  const auto require = [&](const std::string& what, std::int64_t value) {
+    AMAXSCOPE_CHECK(value % block == 0, ErrorCode::kUsage, "--recipe {} needs multiples of {}: {} is {}",
+                    options.recipe, block, what, value);
+  };
+  require("--seq times --batch", options.sequence * options.batch);
+  require("--hidden divided by --tp", options.hidden / options.tp);
+}
+
 }  // namespace
 
 void add_train_options(CLI::App& app, TrainOptions& options) {
@@ -52,8 +63,7 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
       ->expected(1)
       ->take_all();
   add(app, "--config", options.config, "YAML", "debug config (default: none)");
-  add(app, "--recipe", options.recipe, "R",
-      "none, delayed (default), current; not built yet: mxfp8, block, nvfp4");
+  add(app, "--recipe", options.recipe, "R", "none, delayed (default), current, mxfp8, block or nvfp4");
   add(app, "--tp", options.tp, "N",
       "tensor-parallel ranks (default 1); the rest of the job is data parallel");
   add(app, "--pp", options.pp, "N", "pipeline stages; more than 1 is not built yet");
@@ -102,7 +112,7 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
 }
 
 void validate(const TrainOptions& options, int world_size) {
-  require_one_of("--recipe", options.recipe, {"none", "delayed", "current"}, {"mxfp8", "block", "nvfp4"});
+  require_one_of("--recipe", options.recipe, {"none", "delayed", "current", "mxfp8", "block", "nvfp4"});
   require_one_of("--gemm", options.gemm, {"blas", "exact"});
   require_one_of("--norm", options.norm, {"layer", "rms"});
   require_one_of("--mlp", options.mlp, {"gelu", "swiglu"});
@@ -140,6 +150,7 @@ void validate(const TrainOptions& options, int world_size) {
   AMAXSCOPE_CHECK(!options.rope || options.hidden / options.heads % 2 == 0, ErrorCode::kUsage,
                   "--rope turns pairs, but --hidden {} / --heads {} gives heads of {} elements",
                   options.hidden, options.heads, options.hidden / options.heads);
+  require_whole_blocks(options);
   if (options.sequence_parallel) require_divisible("--seq", options.sequence, "--tp", options.tp);
 }
 

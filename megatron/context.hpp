@@ -32,7 +32,8 @@ struct LayerContext {
   GemmArithmetic arithmetic = GemmArithmetic::kBlas;
   DebugSession* session = nullptr;     ///< null: nothing is observed
   const FaultTable* faults = nullptr;  ///< null: no fault is planted
-  std::uint64_t seed = 0;              ///< of the initial weights
+  std::uint64_t seed = 0;              ///< of the initial weights and of stochastic rounding
+  std::int64_t sequence = 0;           ///< tokens of one sequence; 0: not known
 
   [[nodiscard]] int tp_size() const noexcept { return tp == nullptr ? 1 : tp->size(); }
   [[nodiscard]] int tp_rank() const noexcept { return tp == nullptr ? 0 : tp->rank(); }

@@ -51,6 +51,7 @@ std::vector<std::string> mlp_gemms(const GptOptions& options) {
 
 Gpt::Gpt(const LayerContext& context, const GptOptions& options)
     : context_(context), options_(checked(context, options)) {
+  context_.sequence = options_.sequence;
   if (context.faults != nullptr) context.faults->require_layers(layer_names(options_));
   embedding_ = std::make_unique<Embedding>(context_,
                                            EmbeddingOptions{.vocabulary = options_.vocabulary,

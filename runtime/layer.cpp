@@ -29,7 +29,8 @@ std::string_view to_string(ParallelMode mode) noexcept {
 Layout layout_of(const LayerDescription& layer, TensorKind tensor) noexcept {
   if (!is_tensor_parallel(layer)) return Layout::kReplicated;
   const bool column = layer.parallel == ParallelMode::kColumn;
-  const Layout tokens = layer.sequence_parallel ? Layout::kShard0 : Layout::kReplicated;
+  const bool split_tokens = layer.sequence_parallel && !layer.gathers_before_quantizing;
+  const Layout tokens = split_tokens ? Layout::kShard0 : Layout::kReplicated;
   switch (tensor) {
     case TensorKind::kActivation:
       return column ? tokens : Layout::kShard1;
@@ -47,7 +48,7 @@ Layout layout_of(const LayerDescription& layer, TensorKind tensor) noexcept {
 }
 
 bool codes_are_gathered(const LayerDescription& layer, TensorKind tensor) noexcept {
-  if (!is_tensor_parallel(layer) || !layer.sequence_parallel) return false;
+  if (!is_tensor_parallel(layer) || !layer.sequence_parallel || layer.gathers_before_quantizing) return false;
   return tensor ==
          (layer.parallel == ParallelMode::kColumn ? TensorKind::kActivation : TensorKind::kGradient);
 }

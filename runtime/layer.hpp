@@ -24,11 +24,15 @@ struct LayerDescription {
   RecipeKind recipe = RecipeKind::kNone;
   DType compute_dtype = DType::kF32;
   Communicator* tp_group = nullptr;  ///< null: not tensor parallel
+  /// Under sequence parallelism the operand whose rows are split over tp_group is gathered in high precision
+  /// before it is quantized, and not as codes after: where the ranks' slices would cut blocks of a format.
+  bool gathers_before_quantizing = false;
 };
 
-/// How a tensor lies over tp_group when the hook sees it: operands before any gather (so a column-parallel
-/// input and a row-parallel gradient are shard0 under sequence parallelism), results before any reduction.
-/// Replicated for ParallelMode::kNone and for a tp_group of one rank.
+/// How a tensor lies over tp_group when the hook sees it: operands as they are quantized (so a
+/// column-parallel input and a row-parallel gradient are shard0 under sequence parallelism, unless they are
+/// gathered before that), results before any reduction. Replicated for ParallelMode::kNone and for a tp_group
+/// of one rank.
 Layout layout_of(const LayerDescription& layer, TensorKind tensor) noexcept;
 
 /// Whether the codes of this operand are gathered over tp_group under one scale.

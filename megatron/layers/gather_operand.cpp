@@ -1,6 +1,10 @@
 #include "megatron/layers/gather_operand.hpp"
 
+#include <vector>
+
 #include "core/error.hpp"
+#include "kernels/block_scale.hpp"
+#include "runtime/quantizers/block_scaled_tensor.hpp"
 #include "runtime/quantizers/debug_quantized_tensor.hpp"
 
 namespace amaxscope::megatron {
@@ -19,6 +23,39 @@ struct Gather {
     return all;
   }
 
+  /// The bytes of all ranks, one after the other.
+  [[nodiscard]] Tensor bytes(const TensorView& own) const {
+    const auto count = static_cast<std::int64_t>(own.bytes());
+    Tensor all(DType::kU8, {tp.size(), count});
+    tp.all_gather(TensorView(own.data(), DType::kU8, Shape{count}), all, tag);
+    return all;
+  }
+
+  [[nodiscard]] BlockScaledCodes codes(const BlockScaledView& own) const {
+    const Tensor codes = bytes(own.codes);
+    const Tensor scales = bytes(own.scales);
+    const auto part_of = [&](const Tensor& all, const TensorView& like, int rank) {
+      const auto* first = static_cast<const std::byte*>(all.view().data());
+      return TensorView(first + static_cast<std::size_t>(rank) * like.bytes(), like.dtype(), like.shape());
+    };
+    std::vector<BlockScaledView> parts;
+    for (int rank = 0; rank < tp.size(); ++rank) {
+      parts.push_back(own);
+      parts.back().codes = part_of(codes, own.codes, rank);
+      parts.back().scales = part_of(scales, own.scales, rank);
+    }
+    return stacked(parts);
+  }
+
+  [[nodiscard]] std::shared_ptr<QuantizedTensor> member(const BlockScaledTensor& shard, Usage wanted) const {
+    BlockScaledCodes rowwise{.codes = {}, .scales = {}, .layout = shard.layout(Direction::kRowwise)};
+    BlockScaledCodes columnwise{.codes = {}, .scales = {}, .layout = shard.layout(Direction::kColumnwise)};
+    if (wanted.columnwise) columnwise = codes(shard.blocks(Direction::kColumnwise));
+    if (wanted.rowwise) rowwise = codes(shard.blocks(Direction::kRowwise));
+    return std::make_shared<BlockScaledTensor>(whole(shard.shape()), shard.recipe(), std::move(rowwise),
+                                               std::move(columnwise));
+  }
+
   [[nodiscard]] std::shared_ptr<QuantizedTensor> member(QuantizedTensor& shard, Usage wanted) const {
     if (auto* const float8 = dynamic_cast<Float8Tensor*>(&shard)) {
       if (!float8->usage().rowwise) float8->update_usage({.rowwise = true, .columnwise = false});
@@ -28,11 +65,13 @@ struct Gather {
       all->update_usage(wanted);
       return all;
     }
+    if (const auto* const blocks = dynamic_cast<const BlockScaledTensor*>(&shard))
+      return member(*blocks, wanted);
     const auto* const plain = dynamic_cast<const HighPrecisionTensor*>(&shard);
     AMAXSCOPE_CHECK(
         plain != nullptr, ErrorCode::kUsage,
-        "{} of {}: codes of this kind of tensor cannot be gathered over tp; per-tensor FP8 and high "
-        "precision can",
+        "{} of {}: codes of this kind of tensor cannot be gathered over tp; FP8, block-scaled codes and "
+        "high precision can",
         tag.tensor, tag.layer);
     return std::make_shared<HighPrecisionTensor>(rows(plain->view()));
   }
@@ -48,6 +87,27 @@ bool same_values(const std::shared_ptr<QuantizedTensor>& a, const std::shared_pt
 }
 
 }  // namespace
+
+bool slices_are_whole_blocks(RecipeKind recipe, std::int64_t rows) noexcept {
+  switch (recipe) {
+    case RecipeKind::kMxfp8:
+      return rows > 0 && rows % kMxfp8Block == 0;
+    case RecipeKind::kBlock:
+      return rows > 0 && rows % kFp8Block == 0;
+    case RecipeKind::kNvfp4:
+      return rows > 0 && rows % kNvfp4Block == 0;
+    case RecipeKind::kNone:
+    case RecipeKind::kDelayed:
+    case RecipeKind::kCurrent:
+      return true;
+  }
+  return false;
+}
+
+Tensor gather_rows(const TensorView& shard, Communicator& tp, std::string_view layer,
+                   std::string_view tensor) {
+  return Gather{tp, {Traffic::kTrainer, "gather before quantizing", layer, tensor}}.rows(shard);
+}
 
 std::shared_ptr<QuantizedTensor> gather_operand(const std::shared_ptr<QuantizedTensor>& shard, Usage wanted,
                                                 Communicator& tp, std::string_view layer,

@@ -20,14 +20,22 @@ LayerDescription describe(const LayerContext& context, ParallelMode mode, const 
   layer.recipe = context.recipe;
   layer.compute_dtype = context.dtype;
   layer.tp_group = context.tp;
+  layer.gathers_before_quantizing =
+      layer.sequence_parallel &&
+      !slices_are_whole_blocks(context.recipe, context.sequence / context.tp_size());
   return layer;
 }
 
-/// Whether the rows of this operand are split over tp and gathered between the quantizer and the GEMM.
-bool is_gathered(const LayerDescription& layer, TensorKind tensor) {
-  return layer.sequence_parallel &&
+/// Whether the rows of this operand are split over tp and gathered before the quantizer.
+bool is_gathered_first(const LayerDescription& layer, TensorKind tensor) {
+  return layer.gathers_before_quantizing &&
          (layer.parallel == ParallelMode::kColumn ? tensor == TensorKind::kActivation
                                                   : tensor == TensorKind::kGradient);
+}
+
+/// Whether a recipe's columnwise codes are the transpose of its rowwise ones.
+bool has_one_set_of_codes(RecipeKind recipe) {
+  return recipe == RecipeKind::kDelayed || recipe == RecipeKind::kCurrent;
 }
 
 Reduction reduction_of(const LayerDescription& layer, TensorKind result) {
@@ -98,7 +106,7 @@ DebugQuantizer* Linear::debug_quantizer(TensorKind tensor) const {
 
 std::shared_ptr<QuantizedTensor> Linear::quantize_operand(TensorKind tensor, const TensorView& values,
                                                           Usage usage, const TensorMoment& moment) {
-  const bool gathered = is_gathered(description_, tensor);
+  const bool gathered = codes_are_gathered(description_, tensor);
   DebugQuantizer* const debug = debug_quantizer(tensor);
   Quantizer* const parent = tensor == TensorKind::kActivation ? quantizers_.operands.activation.get()
                                                               : quantizers_.operands.gradient.get();
@@ -106,9 +114,10 @@ std::shared_ptr<QuantizedTensor> Linear::quantize_operand(TensorKind tensor, con
   if (debug != nullptr) {
     operand = debug->quantize(values, usage, moment);
   } else if (parent != nullptr) {
-    // Only rowwise codes travel; the columnwise copy is made of the gathered ones.
+    // Where rowwise codes are enough they alone travel; the columnwise copy is made of the gathered ones.
+    const bool rowwise_only = gathered && has_one_set_of_codes(parent->recipe());
     operand =
-        parent->quantize(values, gathered ? Usage{.rowwise = true, .columnwise = false} : usage, moment);
+        parent->quantize(values, rowwise_only ? Usage{.rowwise = true, .columnwise = false} : usage, moment);
   } else {
     operand = std::make_shared<HighPrecisionTensor>(values);
   }
@@ -158,6 +167,9 @@ Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
   // A forward that backward will run again shows its operands as if it were the only one.
   const Usage usage{.rowwise = true, .columnwise = moment.phase != Phase::kEval};
   if (faults_ != nullptr) plant_nan(*faults_, name(), TensorKind::kActivation, x);
+  if (is_gathered_first(description_, TensorKind::kActivation)) {
+    x = gather_rows(x.view(), *context_.tp, name(), to_string(TensorKind::kActivation));
+  }
   std::shared_ptr<QuantizedTensor> activation =
       quantize_operand(TensorKind::kActivation, x.view(), usage, moment);
   prepare_weight(moment);
@@ -170,7 +182,7 @@ Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
   if (backward_follows) {
     activation->update_usage({.rowwise = false, .columnwise = true});
     // A gathered operand owns its memory; any other in high precision may borrow x.
-    const bool borrows = !is_gathered(description_, TensorKind::kActivation) &&
+    const bool borrows = !codes_are_gathered(description_, TensorKind::kActivation) &&
                          is_high_precision(activation->format(Direction::kColumnwise));
     saved->activation = std::move(activation);
     saved->input = borrows ? std::move(x) : Tensor{};
@@ -183,8 +195,13 @@ Tensor Linear::backward(const TensorView& incoming, const TensorMoment& moment, 
                   "layer {}: backward without a forward to go with", name());
   Tensor struck;  // with a NaN that a fault asks for
   const TensorView dy = with_planted_nan(incoming, struck);
+  Tensor gathered;  // with the rows of all ranks, which the operand may borrow
+  if (is_gathered_first(description_, TensorKind::kGradient)) {
+    gathered = gather_rows(dy, *context_.tp, name(), to_string(TensorKind::kGradient));
+  }
   const std::shared_ptr<QuantizedTensor> gradient =
-      quantize_operand(TensorKind::kGradient, dy, {.rowwise = true, .columnwise = true}, moment);
+      quantize_operand(TensorKind::kGradient, gathered.defined() ? gathered.view() : dy,
+                       {.rowwise = true, .columnwise = true}, moment);
   if (bias_ != nullptr) bias_gradient(dy, bias_->gradient);
   weight_operand_->use_again(weight_values(), debug_quantizer(TensorKind::kWeight), moment);
   Tensor dx = multiply_to(TensorKind::kDgrad, gradient->operand(Direction::kRowwise),

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "core/error.hpp"
+#include "megatron/counter_hash.hpp"
 #include "megatron/planted_faults.hpp"
 #include "runtime/quantizers/quantizer_factory.hpp"
 
@@ -17,6 +18,20 @@ std::shared_ptr<Quantizer>& slot_of(OperandQuantizers& operands, TensorKind tens
   return tensor == TensorKind::kWeight ? operands.weight : operands.gradient;
 }
 
+bool has_scale_per_tensor(RecipeKind recipe) {
+  return recipe == RecipeKind::kDelayed || recipe == RecipeKind::kCurrent;
+}
+
+bool reduces_amax(RecipeKind recipe) {
+  return recipe == RecipeKind::kDelayed || recipe == RecipeKind::kCurrent || recipe == RecipeKind::kNvfp4;
+}
+
+/// Ranks that hold parts of a tensor draw differently, ranks that hold all of it alike.
+std::uint64_t rounding_seed(const LayerContext& context, const LayerDescription& layer, TensorKind tensor) {
+  const bool split = layout_of(layer, tensor) != Layout::kReplicated;
+  return hash_words(context.seed, split ? context.tp_rank() + 1 : 0);
+}
+
 /// The group over which ranks share a scale: where codes are gathered. Null: each rank has its own.
 Communicator* amax_group(const LayerContext& context, const LayerDescription& layer, TensorKind tensor,
                          LayerQuantizers& owner) {
@@ -25,10 +40,10 @@ Communicator* amax_group(const LayerContext& context, const LayerDescription& la
       context.faults->planted(FaultKind::kSkipAmaxReduction, layer.name, tensor)) {
     AMAXSCOPE_CHECK(
         group != nullptr, ErrorCode::kUsage,
-        "fault skip_amax_reduction: the amax of {} of {} is not reduced under current scaling; it is where "
-        "codes are gathered: activation of a column-parallel and gradient of a row-parallel layer with "
+        "fault skip_amax_reduction: the amax of {} of {} is not reduced under recipe {}; it is where codes "
+        "are gathered: activation of a column-parallel and gradient of a row-parallel layer with "
         "sequence parallelism",
-        to_string(tensor), layer.name);
+        to_string(tensor), layer.name, to_string(layer.recipe));
     owner.groups.push_back(std::make_unique<AmaxGroupWithGaps>(
         *group, [faults = context.faults, name = layer.name, tensor](std::size_t) {
           return faults->due(FaultKind::kSkipAmaxReduction, name, tensor) != nullptr;
@@ -44,7 +59,8 @@ std::shared_ptr<Quantizer> make_operand_quantizer(const LayerContext& context, c
                            .tensor = tensor,
                            .name = slot_name(layer.name, tensor),
                            .delayed = context.delayed};
-  if (layer.recipe == RecipeKind::kCurrent) {
+  request.options.nvfp4.seed = rounding_seed(context, layer, tensor);
+  if (layer.recipe == RecipeKind::kCurrent || layer.recipe == RecipeKind::kNvfp4) {
     request.reduce_amaxes = reduce_amaxes_over(amax_group(context, layer, tensor, owner), request.name);
   }
   return make_quantizer(request);
@@ -61,6 +77,22 @@ void require_no_recipe_fault(const LayerContext& context, const LayerDescription
   }
 }
 
+void require_faults_can_strike(const LayerContext& context, const LayerDescription& layer,
+                               TensorKind tensor) {
+  if (context.faults == nullptr) return;
+  AMAXSCOPE_CHECK(
+      !context.faults->planted(FaultKind::kScaleOff, layer.name, tensor) ||
+          has_scale_per_tensor(layer.recipe),
+      ErrorCode::kUsage,
+      "fault {}: {} of {} has no scale per tensor under recipe {}; it has under delayed and current",
+      to_string(FaultKind::kScaleOff), to_string(tensor), layer.name, to_string(layer.recipe));
+  AMAXSCOPE_CHECK(
+      !context.faults->planted(FaultKind::kSkipAmaxReduction, layer.name, tensor) ||
+          reduces_amax(layer.recipe),
+      ErrorCode::kUsage, "fault {}: recipe {} reduces no amax of {} of {}; delayed, current and nvfp4 do",
+      to_string(FaultKind::kSkipAmaxReduction), to_string(layer.recipe), to_string(tensor), layer.name);
+}
+
 }  // namespace
 
 LayerQuantizers make_operand_quantizers(const LayerContext& context, const LayerDescription& layer) {
@@ -69,11 +101,8 @@ LayerQuantizers make_operand_quantizers(const LayerContext& context, const Layer
     require_no_recipe_fault(context, layer);
     return result;
   }
-  AMAXSCOPE_CHECK(layer.recipe == RecipeKind::kDelayed || layer.recipe == RecipeKind::kCurrent,
-                  ErrorCode::kUsage,
-                  "layer {}: recipe {} is not built yet; available: none, delayed, current", layer.name,
-                  to_string(layer.recipe));
   for (const TensorKind tensor : kOperands) {
+    require_faults_can_strike(context, layer, tensor);
     std::shared_ptr<Quantizer> quantizer = make_operand_quantizer(context, layer, tensor, result);
     if (context.faults != nullptr && context.faults->planted(FaultKind::kScaleOff, layer.name, tensor)) {
       quantizer =

@@ -18,9 +18,8 @@ struct LayerQuantizers {
 };
 
 /// Delayed: a new slot of context.delayed for activation, weight and gradient, in this order, so that all
-/// ranks register alike. Current: the amax is reduced over tp where codes are gathered, else it is this
-/// rank's own. Throws Error(kUsage) for a recipe that is not built yet, and for a planted fault that cannot
-/// strike here.
+/// ranks register alike. Current and NVFP4: the amax is reduced over tp where codes are gathered, else it is
+/// this rank's own. Throws Error(kUsage) for a planted fault that cannot strike here.
 LayerQuantizers make_operand_quantizers(const LayerContext& context, const LayerDescription& layer);
 
 /// "decoder.layers.1.mlp.linear_fc1.weight": the name of a delayed-scaling slot.

@@ -161,9 +161,9 @@ Tensor BlockScaledTensor::dequantize(DType dtype, Direction direction) const {
 }
 
 bool BlockScaledTensor::directions_share_blocks() const noexcept {
-  return rowwise_.layout.block_rows == columnwise_.layout.block_rows &&
-         rowwise_.layout.block_cols == columnwise_.layout.block_cols && !rowwise_.rotated &&
-         !columnwise_.rotated;
+  const std::int64_t size = rowwise_.layout.block_rows;
+  return rowwise_.layout.block_cols == size && columnwise_.layout.block_rows == size &&
+         columnwise_.layout.block_cols == size && !rowwise_.rotated && !columnwise_.rotated;
 }
 
 void BlockScaledTensor::update_usage(Usage wanted) {

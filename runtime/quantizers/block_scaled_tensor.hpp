@@ -50,7 +50,11 @@ class BlockScaledTensor final : public QuantizedTensor {
   /// The codes of a direction with their blocks, which describe the logical [M, K] in both directions. A view
   /// into this object. Throws Error(kUsage) naming the direction when it is not there.
   [[nodiscard]] BlockScaledView blocks(Direction direction) const;
-  /// Whether a direction can be had from the other.
+  /// Of a direction, whether it is there or not.
+  [[nodiscard]] const BlockLayout& layout(Direction direction) const noexcept {
+    return codes(direction).layout;
+  }
+  /// Whether a direction can be had from the other: both have the same square blocks, and none is rotated.
   [[nodiscard]] bool directions_share_blocks() const noexcept;
 
  private:

@@ -129,9 +129,10 @@ TEST_F(BadInput, SizesThatDoNotDivide) {
   expect_refusal({"--tp", "2"}, {"number of ranks 3 is not divisible by --tp 2"}, 3);
 }
 
-TEST_F(BadInput, WhatIsNotBuilt) {
-  expect_refusal({"--recipe", "mxfp8"}, {"--recipe mxfp8 is not built yet"});
-  expect_refusal({"--device", "cuda"}, {"--device cuda is not built yet"});
+TEST_F(BadInput, WhatIsNotBuilt) { expect_refusal({"--device", "cuda"}, {"--device cuda is not built yet"}); }
+
+TEST_F(BadInput, SizesThatBlocksDoNotDivide) {
+  expect_refusal({"--recipe", "mxfp8", "--hidden", "48"}, {"--recipe mxfp8", "multiples of 32", "is 24"});
 }
 
 TEST_F(BadInput, UnknownOption) { expect_refusal({"--stepz", "3"}, {"did you mean \"--steps\""}); }

@@ -176,9 +176,16 @@ TEST(CheckPlan, TooManyRowsAreRefusedBeforeTheyAreMade) {
               HasSubstr("give fewer layers or iterations"));
 }
 
-TEST(CheckPlan, RecipeThatIsNotBuiltSaysSo) {
-  EXPECT_THAT(complaint_of(kDisableFprop, {.layers = kLayers, .recipe = RecipeKind::kMxfp8}),
-              HasSubstr("not built yet"));
+TEST(CheckPlan, EveryRecipeQuantizesWhatNoFeatureKeeps) {
+  for (const RecipeKind recipe : {RecipeKind::kMxfp8, RecipeKind::kBlock, RecipeKind::kNvfp4}) {
+    PlanRequest request{.layers = kLayers};
+    request.recipe = recipe;
+    int quantized = 0;
+    for (const PlanRow& row : plan_of(kDisableFprop, request).rows) {
+      quantized += row.plan == "Quantize" ? 1 : 0;
+    }
+    EXPECT_GT(quantized, 0) << to_string(recipe);
+  }
 }
 
 }  // namespace

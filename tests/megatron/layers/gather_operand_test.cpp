@@ -8,6 +8,7 @@
 #include "megatron/model_support.hpp"
 #include "runtime/quantizers/current_scaling.hpp"
 #include "runtime/quantizers/debug_quantized_tensor.hpp"
+#include "runtime/quantizers/quantizer_factory.hpp"
 
 namespace amaxscope::megatron {
 namespace {
@@ -98,6 +99,52 @@ TEST(GatherOperand, WhatIsSharedTravelsOnce) {
                        kBoth),
               1U);
   });
+}
+
+TEST(GatherOperand, BlockScaledCodesTravelWithTheirScales) {
+  for (const RecipeKind recipe : {RecipeKind::kMxfp8, RecipeKind::kBlock, RecipeKind::kNvfp4}) {
+    const std::int64_t rows = recipe == RecipeKind::kBlock ? 128 : 32;
+    const Tensor whole_tensor = testing::random_tensor(DType::kF32, {2 * rows, 64}, 3);
+    // Ranks share the amax, as the recipe makes them.
+    const auto quantizer_of = [&] {
+      return make_quantizer({.recipe = recipe, .reduce_amaxes = [](std::span<std::uint32_t> amaxes) {
+                               for (std::uint32_t& amax : amaxes) amax = 0x40800000U;
+                             }});
+    };
+    const auto expected = quantizer_of()->quantize(whole_tensor.view(), kBoth, {});
+    run_loopback_ranks(2, [&](Communicator& tp) {
+      const auto half = static_cast<std::size_t>(rows * 64);
+      const Tensor own = Tensor::of<float>(
+          whole_tensor.values<float>().subspan(static_cast<std::size_t>(tp.rank()) * half, half), {rows, 64});
+      const auto shard = quantizer_of()->quantize(own.view(), kBoth, {});
+      const auto debug = std::make_shared<DebugQuantizedTensor>(own.shape(), shard, shard);
+      for (const Usage wanted : {kBoth, kRowwise, kColumnwise}) {
+        for (const std::shared_ptr<QuantizedTensor>& from :
+             {shard, std::shared_ptr<QuantizedTensor>(debug)}) {
+          const auto all = gather_operand(from, wanted, tp, "fc", "activation");
+          EXPECT_EQ(all->usage(), wanted);
+          EXPECT_EQ(all->shape(), whole_tensor.shape());
+          for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+            if (wanted.has(direction)) {
+              EXPECT_EQ(decoded(*all, direction), decoded(*expected, direction)) << to_string(recipe);
+            }
+          }
+          if (!wanted.columnwise) {
+            EXPECT_THROW(all->update_usage(kBoth), Error) << "one-dimensional blocks cannot be turned";
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(GatherOperand, RowsThatMakeWholeBlocks) {
+  EXPECT_TRUE(slices_are_whole_blocks(RecipeKind::kCurrent, 7));
+  EXPECT_TRUE(slices_are_whole_blocks(RecipeKind::kMxfp8, 64));
+  EXPECT_FALSE(slices_are_whole_blocks(RecipeKind::kMxfp8, 48));
+  EXPECT_FALSE(slices_are_whole_blocks(RecipeKind::kBlock, 64));
+  EXPECT_TRUE(slices_are_whole_blocks(RecipeKind::kNvfp4, 48));
+  EXPECT_FALSE(slices_are_whole_blocks(RecipeKind::kNvfp4, 0)) << "not known";
 }
 
 TEST(GatherOperand, DecodesWithTheOwnScale) {
