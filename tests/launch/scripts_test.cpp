@@ -59,12 +59,42 @@ TEST_F(Scripts, InstallDepsSaysWhatFailed) {
 }
 
 TEST_F(Scripts, EachExplainsItself) {
-  for (const char* script : {"install_deps", "quickstart", "test", "mpirun_local"}) {
+  for (const char* script : {"install_deps", "quickstart", "recipe_table", "test", "mpirun_local"}) {
     const ProgramResult result =
         run_program({std::string(AMAXSCOPE_SOURCE_DIR "/launch/") + script, "--help"});
     EXPECT_EQ(result.status, 0) << script << result.err;
     EXPECT_THAT(result.out, HasSubstr(std::string("usage: launch/") + script));
   }
+}
+
+TEST_F(Scripts, RecipeTableHasARowForEachRecipe) {
+  write("data.txt", std::string(4000, 'a') + std::string(4000, 'b'));
+  const ProgramResult result =
+      run_program({AMAXSCOPE_SOURCE_DIR "/launch/recipe_table", "--data", "data.txt", "--steps", "2",
+                   "--layers", "1", "--hidden", "32", "--heads", "4", "--seq", "16", "--batch", "2"},
+                  {.environment = {{"AMAXSCOPE_PROGRAM", AMAXSCOPE_PROGRAM}}, .directory = folder_.string()});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const std::vector<std::string> lines = lines_of(result.out);
+  ASSERT_EQ(lines.size(), 8U) << result.out;
+  EXPECT_THAT(lines[2], HasSubstr("| none | "));
+  EXPECT_THAT(lines[2], HasSubstr("+0.0000"));
+  EXPECT_THAT(lines[7], HasSubstr("| nvfp4 | "));
+  EXPECT_FALSE(exists("amaxscope_logs"));
+}
+
+TEST_F(Scripts, RecipeTableWithoutAProgramOrWithAWrongOptionSaysSo) {
+  const auto table = [&](const char* program, const std::vector<std::string>& arguments) {
+    std::vector<std::string> command = {AMAXSCOPE_SOURCE_DIR "/launch/recipe_table"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_program(command,
+                       {.environment = {{"AMAXSCOPE_PROGRAM", program}}, .directory = folder_.string()});
+  };
+  const ProgramResult missing = table("nosuch", {});
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.err, HasSubstr("nosuch is not built"));
+  const ProgramResult wrong = table(AMAXSCOPE_PROGRAM, {"--stepz", "3"});
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.err, AllOf(HasSubstr("--stepz"), HasSubstr("under recipe none failed")));
 }
 
 }  // namespace

@@ -36,6 +36,11 @@ TEST_F(Train, TwoRanksTensorParallelUnderEachRecipe) {
     SCOPED_TRACE(recipe);
     expect_sound(trained(2, {"--tp", "2", "--recipe", recipe}), 2, 2, 3);
   }
+  // Blocks want multiples of 32.
+  for (const char* recipe : {"mxfp8", "block", "nvfp4"}) {
+    SCOPED_TRACE(recipe);
+    expect_sound(trained(2, {"--tp", "2", "--recipe", recipe, "--hidden", "64", "--seq", "32"}), 2, 2, 3);
+  }
 }
 
 TEST_F(Train, FourRanksWithSequenceParallelismAndMicroBatches) {
