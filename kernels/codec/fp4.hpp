@@ -22,20 +22,22 @@ constexpr std::uint8_t encode_e2m1(float value) noexcept {
 /// Stochastic rounding with eight random bits: of the two codes around the value the upper (in magnitude)
 /// with a probability of the distance from the lower, in steps of 1/256. A value on the grid stays. Beyond 6,
 /// Inf and NaN as encode_e2m1. Source: TransformerEngine's ptx.cuh (stochastic_round_fp4_e2m1).
-inline std::uint8_t encode_e2m1_stochastic(float value, std::uint8_t random) noexcept {
+constexpr std::uint8_t encode_e2m1_stochastic(float value, std::uint8_t random) noexcept {
+  constexpr std::uint32_t kMaxMagnitude = std::bit_cast<std::uint32_t>(6.0F);
+  constexpr std::uint32_t kOne = std::bit_cast<std::uint32_t>(1.0F);
+  constexpr std::uint32_t kExponentStep = 1U << 23;
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  if (magnitude > 0x7F800000U) return 0x7U;
-  const auto sign = static_cast<std::uint8_t>((bits >> 28) & 0x8U);
-  constexpr float kMax = 6.0F;
-  const float a = std::bit_cast<float>(magnitude);
-  if (a >= kMax) return static_cast<std::uint8_t>(sign | 0x7U);
-  const auto step_at = [](float x) { return x >= 4.0F ? 2.0F : x >= 2.0F ? 1.0F : 0.5F; };
-  // The step is that of the value, the grid rounded down to that of the sum; the product is exact.
-  const float moved = a + static_cast<float>(random) * 0x1p-8F * step_at(a);
-  const float step = step_at(moved);
-  const float rounded = static_cast<float>(static_cast<int>(moved / step)) * step;
-  return static_cast<std::uint8_t>(sign | encode_e2m1(rounded < kMax ? rounded : kMax));
+  const std::uint32_t clamped = magnitude < kMaxMagnitude ? magnitude : kMaxMagnitude;
+  // Half the power of two below the value, at least 0.5: the distance of the codes around it.
+  const std::uint32_t power = clamped & 0x7F800000U;
+  const float step = std::bit_cast<float>((power > kOne ? power : kOne) - kExponentStep);
+  const float moved = std::bit_cast<float>(clamped) + static_cast<float>(random) * 0x1p-8F * step;
+  // The code below: from 1 on its exponent and first mantissa bit are those of the value.
+  const std::uint32_t moved_bits = std::bit_cast<std::uint32_t>(moved);
+  const std::uint32_t below_one = moved >= 0.5F ? 1U : 0U;
+  const std::uint32_t code = moved_bits < kOne ? below_one : (moved_bits >> 22) - (kOne >> 22) + 2U;
+  return static_cast<std::uint8_t>(magnitude > 0x7F800000U ? 0x7U : code | ((bits >> 28) & 0x8U));
 }
 
 /// Only the low four bits of the code are read.

@@ -89,9 +89,11 @@ class Encoder {
       return codes;
     }
     const PhiloxCounter words = draw(block);
+    Codes random;
+    for (std::size_t i = 0; i < kSize; ++i)
+      random[i] = static_cast<std::uint8_t>(words[i / 4] >> (i % 4 * 8));
     for (std::size_t i = 0; i < kSize; ++i) {
-      const auto byte = static_cast<std::uint8_t>(words[i / 4] >> (i % 4 * 8));
-      codes[i] = encode_e2m1_stochastic(group[i] * by.multiplier, byte);
+      codes[i] = encode_e2m1_stochastic(group[i] * by.multiplier, random[i]);
     }
     return codes;
   }

@@ -1,5 +1,6 @@
 #include "kernels/dequantize.hpp"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -47,9 +48,13 @@ void dequantize_blocks(const BlockScaledView& codes, const MutableTensorView& ou
       for (std::size_t i = 0; i < stored.size(); ++i) result[i] = narrow<T>(stored[i]);
       return;
     }
-    for (std::int64_t row = 0; row < rows; ++row) {
+    constexpr std::int64_t kTile = 16;  // a tile and its transpose stay in L1
+    for (std::int64_t first = 0; first < rows; first += kTile) {
       for (std::int64_t col = 0; col < cols; ++col) {
-        result[row * cols + col] = narrow<T>(stored[static_cast<std::size_t>(col * rows + row)]);
+        const float* from = stored.data() + col * rows;
+        for (std::int64_t row = first; row < std::min(first + kTile, rows); ++row) {
+          result[row * cols + col] = narrow<T>(from[row]);
+        }
       }
     }
   });

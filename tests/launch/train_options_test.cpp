@@ -108,6 +108,30 @@ TEST(TrainOptions, WhatIsNotBuiltSaysSo) {
   EXPECT_THAT(refusal([](TrainOptions& o) { o.preset = "watch"; }), HasSubstr("not built yet"));
 }
 
+TEST(TrainOptions, BlocksMustDivideTheSizes) {
+  for (const char* recipe : {"none", "delayed", "current", "block", "mxfp8", "nvfp4"}) {
+    EXPECT_EQ(refusal([&](TrainOptions& o) { o.recipe = recipe; }), "") << recipe;
+  }
+  EXPECT_EQ(refusal([](TrainOptions& o) {
+              o.recipe = "mxfp8";
+              o.sequence = 36;
+              o.batch = 2;
+            }),
+            "--recipe mxfp8 needs multiples of 32: --seq times --batch is 72");
+  EXPECT_EQ(refusal([](TrainOptions& o) {
+              o.recipe = "nvfp4";
+              o.heads = 1;
+              o.hidden = 40;
+              o.tp = 1;
+            }),
+            "--recipe nvfp4 needs multiples of 16: --hidden divided by --tp is 40");
+  EXPECT_THAT(refusal([](TrainOptions& o) {
+                o.recipe = "nvfp4";
+                o.experts = 4;
+              }),
+              HasSubstr("an expert gets any number of rows"));
+}
+
 TEST(TrainOptions, MisspeltChoiceNamesTheNearest) {
   EXPECT_EQ(refusal([](TrainOptions& o) { o.recipe = "delaid"; }),
             "--recipe delaid: unknown; did you mean \"delayed\"?");
