@@ -1,13 +1,16 @@
 #include "features/builtin.hpp"
 
+#include "features/compare_gemm.hpp"
 #include "features/disable_quantization.hpp"
 #include "features/dump_tensors.hpp"
 #include "features/fake_quant.hpp"
 #include "features/invariant_guard.hpp"
 #include "features/log_fp8_tensor_stats.hpp"
+#include "features/log_nvfp4_tensor_stats.hpp"
 #include "features/log_tensor_stats.hpp"
 #include "features/nonfinite_guard.hpp"
 #include "features/per_tensor_scaling.hpp"
+#include "features/recipe_override.hpp"
 
 namespace amaxscope {
 
@@ -22,6 +25,9 @@ FeatureRegistry builtin_features() {
   registry.add(log_tensor_stats_entry());
   registry.add(nonfinite_guard_entry());
   registry.add(log_fp8_tensor_stats_entry());
+  registry.add(log_nvfp4_tensor_stats_entry());
+  registry.add(compare_gemm_entry());
+  registry.add(recipe_override_entry());
   registry.add(base_log_tensor_stats_entry());
   return registry;
 }

@@ -1,11 +1,16 @@
 #include "features/fake_quant.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 
 #include "core/error.hpp"
+#include "features/padded.hpp"
 #include "features/scoped_amax.hpp"
 #include "kernels/codec/scale.hpp"
 #include "runtime/quantizers/current_scaling.hpp"
+#include "runtime/quantizers/quantizer_factory.hpp"
 
 namespace amaxscope {
 
@@ -13,22 +18,24 @@ namespace {
 
 constexpr std::string_view kFormat = "quant_format";
 
-/// Formats of the key; those without a dtype are not built yet.
+/// The key's words: the recipe whose quantizer makes the codes, and their format.
 struct NamedFormat {
   std::string_view name;
-  std::optional<DType> dtype;
+  RecipeKind recipe;
+  DType dtype;
 };
-constexpr std::array kFormats = {
-    NamedFormat{"FP8E4M3", DType::kE4M3},   NamedFormat{"FP8E5M2", DType::kE5M2},
-    NamedFormat{"MXFP8E4M3", std::nullopt}, NamedFormat{"MXFP8E5M2", std::nullopt},
-    NamedFormat{"NVFP4", std::nullopt},     NamedFormat{"FP8BLOCKE4M3", std::nullopt}};
+constexpr std::array kFormats = {NamedFormat{"FP8E4M3", RecipeKind::kCurrent, DType::kE4M3},
+                                 NamedFormat{"FP8E5M2", RecipeKind::kCurrent, DType::kE5M2},
+                                 NamedFormat{"MXFP8E4M3", RecipeKind::kMxfp8, DType::kE4M3},
+                                 NamedFormat{"MXFP8E5M2", RecipeKind::kMxfp8, DType::kE5M2},
+                                 NamedFormat{"NVFP4", RecipeKind::kNvfp4, DType::kE2M1},
+                                 NamedFormat{"FP8BLOCKE4M3", RecipeKind::kBlock, DType::kE4M3}};
 
-std::optional<DType> format_of(const FeatureParams& params) {
+const NamedFormat& format_of(const FeatureParams& params) {
   const std::string name = params.get_string(kFormat, "");
-  for (const NamedFormat& format : kFormats) {
-    if (format.name == name) return format.dtype;
-  }
-  return std::nullopt;
+  const auto found = std::ranges::find(kFormats, name, &NamedFormat::name);
+  AMAXSCOPE_CHECK(found != kFormats.end(), ErrorCode::kConfig, "FakeQuant: {} \"{}\" is none", kFormat, name);
+  return *found;
 }
 
 std::vector<std::string> format_names() {
@@ -37,15 +44,12 @@ std::vector<std::string> format_names() {
   return names;
 }
 
-}  // namespace
-
-FakeQuant::FakeQuant(FeatureConfig config) : Feature(std::move(config)) {
-  for (const auto& [key, params] : this->config().selected) {
-    AMAXSCOPE_CHECK(format_of(params), ErrorCode::kConfig,
-                    "{}: {} {} is not built yet; FP8E4M3 and FP8E5M2 are", label(), kFormat,
-                    params.get_string(kFormat, "(none)"));
-  }
+/// The dtype that a modified tensor comes back in.
+DType result_dtype(const ModifyContext& context) {
+  return is_result(context.tensor) ? context.x.dtype() : context.layer.compute_dtype;
 }
+
+}  // namespace
 
 void FakeQuant::admit_layer(const LayerDescription& layer, const LayerTerms& terms) const {
   for (const auto& [key, params] : config().selected) {
@@ -77,12 +81,50 @@ Decision FakeQuant::modify_tensor_enabled(const LayerDescription&, Gemm gemm, Te
   return params == nullptr ? Decision::never() : Decision::of(params->schedule, iteration);
 }
 
+bool FakeQuant::directions_alike(const FeatureParams& params) const {
+  return format_of(params).recipe == RecipeKind::kCurrent;
+}
+
 std::shared_ptr<QuantizedTensor> FakeQuant::modify_tensor(const ModifyContext& context) {
-  const DType format = format_of(context.params).value();
-  const ScaleFromAmax scale = scale_from_amax(scoped_amax(context), {.max_value = fp8_max(format)});
-  const auto codes = quantize_float8(context.x, format, scale.scale, {.rowwise = true, .columnwise = false});
-  const DType dtype = is_result(context.tensor) ? context.x.dtype() : context.layer.compute_dtype;
-  return std::make_shared<HighPrecisionTensor>(codes->dequantize(dtype, Direction::kRowwise));
+  const NamedFormat& format = format_of(context.params);
+  if (format.recipe != RecipeKind::kCurrent) return through_blocks(context);
+  const ScaleFromAmax scale = scale_from_amax(scoped_amax(context), {.max_value = fp8_max(format.dtype)});
+  const auto codes =
+      quantize_float8(context.x, format.dtype, scale.scale, {.rowwise = true, .columnwise = false});
+  return std::make_shared<HighPrecisionTensor>(codes->dequantize(result_dtype(context), Direction::kRowwise));
+}
+
+Quantizer& FakeQuant::quantizer_for(const ModifyContext& context) {
+  const NamedFormat& format = format_of(context.params);
+  std::shared_ptr<Quantizer>& slot =
+      quantizers_[{context.layer.name, context.tensor, std::string(format.name)}];
+  if (slot != nullptr) return *slot;
+  // Stochastic rounding: one stream for ranks that hold the same tensor, others for ranks that hold parts or
+  // other tokens.
+  const bool replicated = layout_of(context.layer, context.tensor) == Layout::kReplicated;
+  const Communicator* tp = context.layer.tp_group;
+  QuantizerRequest request;
+  request.recipe = format.recipe;
+  request.tensor = is_result(context.tensor) ? TensorKind::kActivation : context.tensor;
+  request.format = format.dtype;
+  request.name = fmt::format("{}.{}", context.layer.name, to_string(context.tensor));
+  request.options.nvfp4.seed =
+      static_cast<std::uint64_t>(replicated && tp != nullptr ? tp->world_ranks().front() : world_rank_);
+  request.reduce_amaxes = [this](std::span<std::uint32_t> amaxes) { reduce_scoped(*now_, amaxes); };
+  slot = make_quantizer(request);
+  return *slot;
+}
+
+std::shared_ptr<QuantizedTensor> FakeQuant::through_blocks(const ModifyContext& context) {
+  now_ = &context;
+  const Direction direction = context.usage.rowwise ? Direction::kRowwise : Direction::kColumnwise;
+  const Padded padded(context.x, block_multiple(format_of(context.params).recipe));
+  const auto codes = quantizer_for(context).quantize(
+      padded.view(),
+      {.rowwise = direction == Direction::kRowwise, .columnwise = direction == Direction::kColumnwise},
+      context.moment);
+  const Tensor values = codes->dequantize(result_dtype(context), direction);
+  return std::make_shared<HighPrecisionTensor>(cropped(values.view(), context.x.shape()));
 }
 
 FeatureEntry fake_quant_entry() {
@@ -97,7 +139,8 @@ FeatureEntry fake_quant_entry() {
                            .type = KeyType::kString,
                            .required = true,
                            .default_text = "",
-                           .doc = "The format to go through. FP8E4M3 and FP8E5M2 are built.",
+                           .doc = "The format to go through. FP8E4M3 and FP8E5M2 have one scale for the "
+                                  "tensor, the others scales for blocks along the direction of the GEMM.",
                            .allowed = format_names()},
                           amax_scope_key()}},
       .make = [](FeatureConfig config) { return std::make_unique<FakeQuant>(std::move(config)); }};

@@ -1,27 +1,44 @@
 // FakeQuant: quantizes and dequantizes, so that a GEMM in high precision sees what a format would leave.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+
 #include "runtime/feature/registry.hpp"
 
 namespace amaxscope {
 
+/// Block formats are aware of the direction: the operand of the rowwise GEMM goes through rowwise blocks, the
+/// columnwise one through columnwise blocks, so the two differ. Tensors whose extents do not fill the blocks
+/// are padded with zeros for the purpose.
 class FakeQuant final : public Feature {
  public:
-  /// Throws Error(kConfig) naming the section for a quant_format that is known but not built yet.
-  explicit FakeQuant(FeatureConfig config);
+  explicit FakeQuant(FeatureConfig config) : Feature(std::move(config)) {}
 
   [[nodiscard]] bool alters_numerics() const override { return true; }
+  void attach(const FeatureServices& services) override { world_rank_ = services.world_rank; }
   void check_layer(const LayerDescription& layer) const override { admit_layer(layer, {}); }
-  /// Refuses, naming layer and section, a tensor that is a partial sum on each rank when its scale is to be
-  /// that of the whole tensor.
+  /// Refuses, naming layer and section, a tensor that is a partial sum on each rank when it is to be
+  /// quantized as the whole tensor.
   void admit_layer(const LayerDescription& layer, const LayerTerms& terms) const override;
   /// A GEMM with a selected tensor runs in high precision while that is due.
   [[nodiscard]] Decision fp8_gemm_enabled(const LayerDescription& layer, Gemm gemm,
                                           std::int64_t iteration) const override;
   [[nodiscard]] Decision modify_tensor_enabled(const LayerDescription& layer, Gemm gemm, TensorKind tensor,
                                                std::int64_t iteration) const override;
+  [[nodiscard]] bool directions_alike(const FeatureParams& params) const override;
   /// Operands come back in the layer's compute dtype, results in their own.
   [[nodiscard]] std::shared_ptr<QuantizedTensor> modify_tensor(const ModifyContext& context) override;
+
+ private:
+  [[nodiscard]] std::shared_ptr<QuantizedTensor> through_blocks(const ModifyContext& context);
+  Quantizer& quantizer_for(const ModifyContext& context);
+
+  int world_rank_ = 0;
+  std::map<std::tuple<std::string, TensorKind, std::string>, std::shared_ptr<Quantizer>> quantizers_;
+  const ModifyContext* now_ = nullptr;  ///< while a quantizer may reduce an amax
 };
 
 FeatureEntry fake_quant_entry();

@@ -36,8 +36,8 @@ std::string why_not(std::string_view word) {
 
 }  // namespace
 
-std::optional<Fp8StatName> parse_fp8_stat(std::string_view word, std::string& reason) {
-  Fp8StatName name;
+std::optional<QuantizationStatName> parse_fp8_stat(std::string_view word, std::string& reason) {
+  QuantizationStatName name;
   std::string_view rest = word;
   const auto prefix =
       std::ranges::find_if(kPrefixes, [&](const Prefix& p) { return word.starts_with(p.text); });

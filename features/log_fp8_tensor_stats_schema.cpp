@@ -16,20 +16,14 @@ FeatureEntry log_fp8_tensor_stats_entry() {
                   .required = true,
                   .default_text = "",
                   .doc = "The statistics to log."}};
-  schema.statistics = {
-      {.name = "underflows%", .doc = "Percentage of elements that are not zero but quantized to zero."},
+  schema.statistics = quantization_statistics();
+  const std::vector<StatSchema> of_scales = {
       {.name = "overflows%",
        .doc = "Percentage of elements beyond the largest FP8 value: under delayed scaling above it before "
-              "the cast, "
-              "else rounding past it."},
+              "the cast, else rounding past it."},
       {.name = "scale_inv_min", .doc = "Smallest factor that decodes a value."},
-      {.name = "scale_inv_max", .doc = "Largest factor that decodes a value."},
-      {.name = "mse", .doc = "Mean squared difference between the tensor and what its codes stand for."},
-      {.name = "sqnr", .doc = "Signal to quantization noise ratio in dB.", .addition = true},
-      {.name = "cosine",
-       .doc = "Cosine of the angle between the tensor and what its codes stand for.",
-       .addition = true},
-      {.name = "max_error", .doc = "Largest difference of an element.", .addition = true}};
+      {.name = "scale_inv_max", .doc = "Largest factor that decodes a value."}};
+  schema.statistics.insert(schema.statistics.begin() + 1, of_scales.begin(), of_scales.end());
   schema.accepts_statistic = [](std::string_view word, std::string& reason) {
     return parse_fp8_stat(word, reason).has_value();
   };

@@ -31,17 +31,21 @@ AmaxScope amax_scope_of(const FeatureParams& params, AmaxScope session_default) 
 
 std::uint32_t scoped_amax(const ModifyContext& context) {
   std::uint32_t amax = amax_bits(context.x);
+  reduce_scoped(context, {&amax, 1});
+  return amax;
+}
+
+void reduce_scoped(const ModifyContext& context, std::span<std::uint32_t> amaxes) {
   const AmaxScope scope = amax_scope_of(context.params, context.amax_scope);
-  if (!reduces_amax(scope, context.layer, context.tensor)) return amax;
+  if (!reduces_amax(scope, context.layer, context.tensor)) return;
   AMAXSCOPE_CHECK(
       context.tp_amax != nullptr, ErrorCode::kInternal,
       "layer {}: the amax of {} is to be reduced over {} ranks, but there is nothing to reduce it with",
       context.layer.name, to_string(context.tensor), context.layer.tp_group->size());
-  context.tp_amax->reduce({&amax, 1}, {.traffic = Traffic::kDebug,
-                                       .what = "amax",
-                                       .layer = context.layer.name,
-                                       .tensor = to_string(context.tensor)});
-  return amax;
+  context.tp_amax->reduce(amaxes, {.traffic = Traffic::kDebug,
+                                   .what = "amax",
+                                   .layer = context.layer.name,
+                                   .tensor = to_string(context.tensor)});
 }
 
 }  // namespace amaxscope

@@ -2,25 +2,31 @@
 // alone).
 #pragma once
 
+#include <array>
 #include <cstdint>
 
-#include "core/tensor.hpp"
+#include "kernels/block_scaled_view.hpp"
 
 namespace amaxscope {
 
 /// Counts and sums of one tensor, shard or micro-batch; += gives those of the concatenation.
-/// An element with a NaN original counts in numel and nan only; a non-finite difference is left out of the
-/// sums.
+/// An element with a NaN original counts in numel and nan only. Elements whose original or decoded value is
+/// not finite are left out of the sums; `compared` counts the others.
 struct QuantizationError {
   std::uint64_t numel = 0;
   std::uint64_t nan = 0;
-  std::uint64_t underflows = 0;  ///< non-zero originals whose code is +0 or -0
-  std::uint64_t overflows = 0;  ///< |x| > fp8_max * scale_inv, strictly; Inf counts, NaN does not (reference)
-  std::uint64_t saturated = 0;  ///< RN(|x| * scale) at or above the first value that rounds past the maximum
-  double error_squares = 0;     ///< sum (x - q)^2, q the decoded value in fp32
-  double signal_squares = 0;    ///< sum x^2
+  std::uint64_t compared = 0;    ///< elements in the sums
+  std::uint64_t underflows = 0;  ///< non-zero originals that decode to +0 or -0: their code or scale is zero
+  std::uint64_t overflows = 0;   ///< |x| > largest code * scale_inv, strictly; Inf counts, NaN does not
+  /// The scaled value is at or above the first that would round past the largest code on an unbounded grid:
+  /// 464 (e4m3, a tie), 61440 (e5m2), 7 (e2m1). Inf counts.
+  std::uint64_t saturated = 0;
+  double error_squares = 0;      ///< sum (x - q)^2, q the decoded value in fp32
+  double signal_squares = 0;     ///< sum x^2
   double quantized_squares = 0;  ///< sum q^2
   double product = 0;            ///< sum x * q
+  double saturated_squares = 0;  ///< sum x^2 over the saturated elements
+  double flushed_squares = 0;    ///< sum x^2 over the underflows
   float max_error = 0;           ///< max |x - q|
 
   QuantizationError& operator+=(const QuantizationError& other) noexcept;
@@ -33,5 +39,39 @@ QuantizationError quantization_error(const TensorView& x, const TensorView& code
 
 /// The same for codes that were never written: x quantized to `format` (e4m3, e5m2) under `scale`.
 QuantizationError quantization_error_of_cast(const TensorView& x, DType format, float scale);
+
+/// A block and the error that its quantization made.
+struct WorstBlock {
+  double error_squares = 0;  ///< sum (x - q)^2; 0: there is no such block
+  std::int64_t row = 0;      ///< of the block's first element in [M, K]
+  std::int64_t col = 0;
+};
+inline constexpr std::size_t kWorstBlocks = 4;
+
+/// The same with what the blocks tell; += as above.
+struct BlockQuantizationError {
+  QuantizationError elements;
+  std::uint64_t blocks = 0;            ///< logical ones: padding is never read
+  std::uint64_t zero_blocks = 0;       ///< nothing in it but zeros and NaN
+  std::uint64_t saturated_blocks = 0;  ///< with a saturated element
+  std::uint64_t flushed_blocks = 0;    ///< with an underflow
+  /// Smallest and largest decoded scale, of blocks that are not zero and whose scale is neither 0 nor Inf.
+  /// +Inf and 0: there is none.
+  float scale_min = 0;
+  float scale_max = 0;
+  std::array<WorstBlock, kWorstBlocks> worst = {};  ///< by error_squares, the largest first
+
+  BlockQuantizationError() noexcept;
+  BlockQuantizationError& operator+=(const BlockQuantizationError& other) noexcept;
+};
+
+/// x [.., K]: f32, f16, bf16, rows may be padded, of the codes' logical shape. Codes that are rotated (NVFP4)
+/// are compared with x rotated in fp32. Elements under a scale of 0 are underflows, never saturated. CPU.
+/// Throws Error(kTensor).
+BlockQuantizationError quantization_error(const TensorView& x, const BlockScaledView& codes);
+
+/// Codes under one scale as a single block. codes [M, K], or [K, M] when transposed; scale_inv must outlive
+/// the view.
+BlockScaledView as_one_block(const TensorView& codes, bool transposed, const float& scale_inv);
 
 }  // namespace amaxscope

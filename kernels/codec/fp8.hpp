@@ -22,9 +22,9 @@ struct Fp8Traits<DType::kE4M3> {
   static constexpr int kMantissaBits = 3;
   static constexpr int kBias = 7;
   static constexpr std::uint32_t kMaxMagnitude = std::bit_cast<std::uint32_t>(448.0F);
-  /// First magnitude that an unbounded grid would round past the maximum: 464 is a tie and goes to the even
-  /// 448.
-  static constexpr std::uint32_t kSaturatesFrom = std::bit_cast<std::uint32_t>(464.0F) + 1;
+  /// First magnitude that counts as rounding past the maximum: the tie between 448 and the 480 of an
+  /// unbounded grid.
+  static constexpr std::uint32_t kSaturatesFrom = std::bit_cast<std::uint32_t>(464.0F);
 };
 
 template <>
@@ -32,7 +32,7 @@ struct Fp8Traits<DType::kE5M2> {
   static constexpr int kMantissaBits = 2;
   static constexpr int kBias = 15;
   static constexpr std::uint32_t kMaxMagnitude = std::bit_cast<std::uint32_t>(57344.0F);
-  /// 61440 is a tie between the odd 57344 and the even 65536.
+  /// The tie between 57344 and 65536.
   static constexpr std::uint32_t kSaturatesFrom = std::bit_cast<std::uint32_t>(61440.0F);
 };
 

@@ -65,6 +65,9 @@ void add_sums(const float* x, const std::uint8_t* codes, std::size_t count, cons
   Lanes signals{};
   Lanes quantized{};
   Lanes products{};
+  Lanes saturated{};
+  Lanes flushed{};
+  Lanes compared{};
   Lanes largest{};
   const auto add = [&](std::size_t i, std::size_t lane) {
     const float q = kFp8Values<kFormat>[codes[i]] * scaling.scale_inv;
@@ -72,8 +75,13 @@ void add_sums(const float* x, const std::uint8_t* codes, std::size_t count, cons
     const double original = valid ? static_cast<double>(x[i]) : 0.0;
     const double decoded = valid ? static_cast<double>(q) : 0.0;
     const double error = original - decoded;
+    const double square = original * original;
+    const bool clips = magnitude_of(x[i] * scaling.scale) >= Fp8Traits<kFormat>::kSaturatesFrom;
+    saturated[lane] += clips ? square : 0.0;
+    flushed[lane] += is_fp8_zero(codes[i]) ? square : 0.0;
+    compared[lane] += valid ? 1.0 : 0.0;
     errors[lane] += error * error;
-    signals[lane] += original * original;
+    signals[lane] += square;
     quantized[lane] += decoded * decoded;
     products[lane] += original * decoded;
     largest[lane] = std::max(largest[lane], error < 0 ? -error : error);
@@ -87,6 +95,9 @@ void add_sums(const float* x, const std::uint8_t* codes, std::size_t count, cons
   result.signal_squares += total(signals);
   result.quantized_squares += total(quantized);
   result.product += total(products);
+  result.saturated_squares += total(saturated);
+  result.flushed_squares += total(flushed);
+  result.compared += static_cast<std::uint64_t>(total(compared));
   result.max_error = std::max(result.max_error, static_cast<float>(*std::ranges::max_element(largest)));
 }
 
@@ -117,6 +128,7 @@ QuantizationError measure(std::string_view operation, const TensorView& x, const
 QuantizationError& QuantizationError::operator+=(const QuantizationError& other) noexcept {
   numel += other.numel;
   nan += other.nan;
+  compared += other.compared;
   underflows += other.underflows;
   overflows += other.overflows;
   saturated += other.saturated;
@@ -124,6 +136,8 @@ QuantizationError& QuantizationError::operator+=(const QuantizationError& other)
   signal_squares += other.signal_squares;
   quantized_squares += other.quantized_squares;
   product += other.product;
+  saturated_squares += other.saturated_squares;
+  flushed_squares += other.flushed_squares;
   max_error = std::max(max_error, other.max_error);
   return *this;
 }

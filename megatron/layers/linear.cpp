@@ -150,8 +150,7 @@ void Linear::prepare_weight(const TensorMoment& moment) {
   weight_operand_->prepare(weight_values(), debug, moment);
 }
 
-Tensor Linear::multiply_to(TensorKind result, const GemmOperand& a, const GemmOperand& b,
-                           const TensorMoment& moment) {
+Tensor Linear::multiply_to(TensorKind result, const GemmInputs& inputs, const TensorMoment& moment) {
   const Product product{.context = context_,
                         .layer = name(),
                         .result = result,
@@ -159,7 +158,7 @@ Tensor Linear::multiply_to(TensorKind result, const GemmOperand& a, const GemmOp
                         .reduction = reduction_of(description_, result),
                         .debug = debug_quantizer(result),
                         .faults = faults_};
-  return multiply(product, a, b, moment);
+  return multiply(product, inputs, moment);
 }
 
 Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
@@ -174,9 +173,12 @@ Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
       quantize_operand(TensorKind::kActivation, x.view(), usage, moment);
   prepare_weight(moment);
   const bool in_bf16 = recomputes_in_bf16(moment);
-  Tensor y = multiply_to(TensorKind::kOutput, activation->operand(Direction::kRowwise),
-                         in_bf16 ? HighPrecisionTensor(weight_values()).operand(Direction::kRowwise)
-                                 : weight_operand_->operand(Direction::kRowwise),
+  Tensor y = multiply_to(TensorKind::kOutput,
+                         {.a = activation->operand(Direction::kRowwise),
+                          .b = in_bf16 ? HighPrecisionTensor(weight_values()).operand(Direction::kRowwise)
+                                       : weight_operand_->operand(Direction::kRowwise),
+                          .original_a = x.view(),
+                          .original_b = weight_values()},
                          moment);
   if (bias_ != nullptr) add_bias(bias_->compute.view(), y);
   if (backward_follows) {
@@ -184,8 +186,10 @@ Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
     // A gathered operand owns its memory; any other in high precision may borrow x.
     const bool borrows = !codes_are_gathered(description_, TensorKind::kActivation) &&
                          is_high_precision(activation->format(Direction::kColumnwise));
+    const DebugQuantizer* const wgrad = debug_quantizer(TensorKind::kWgrad);
+    const bool compares = wgrad != nullptr && wgrad->needs_gemm_inputs();
     saved->activation = std::move(activation);
-    saved->input = borrows ? std::move(x) : Tensor{};
+    saved->input = borrows || compares ? std::move(x) : Tensor{};
   }
   return y;
 }
@@ -204,12 +208,20 @@ Tensor Linear::backward(const TensorView& incoming, const TensorMoment& moment, 
                        {.rowwise = true, .columnwise = true}, moment);
   if (bias_ != nullptr) bias_gradient(dy, bias_->gradient);
   weight_operand_->use_again(weight_values(), debug_quantizer(TensorKind::kWeight), moment);
-  Tensor dx = multiply_to(TensorKind::kDgrad, gradient->operand(Direction::kRowwise),
-                          weight_operand_->operand(Direction::kColumnwise), moment);
+  const TensorView original = gathered.defined() ? gathered.view() : dy;
+  Tensor dx = multiply_to(TensorKind::kDgrad,
+                          {.a = gradient->operand(Direction::kRowwise),
+                           .b = weight_operand_->operand(Direction::kColumnwise),
+                           .original_a = original,
+                           .original_b = weight_values()},
+                          moment);
   // Into a scratch, so that what is inspected or modified is this micro-batch's wgrad and not the running
   // sum.
-  const Tensor dweight = multiply_to(TensorKind::kWgrad, gradient->operand(Direction::kColumnwise),
-                                     saved.activation->operand(Direction::kColumnwise), moment);
+  GemmInputs factors{.a = gradient->operand(Direction::kColumnwise),
+                     .b = saved.activation->operand(Direction::kColumnwise),
+                     .original_a = original};
+  if (saved.input.defined()) factors.original_b = saved.input.view();
+  const Tensor dweight = multiply_to(TensorKind::kWgrad, factors, moment);
   add(dweight, weight_->gradient);
   saved = {};
   return dx;

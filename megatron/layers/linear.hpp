@@ -35,7 +35,8 @@ class Linear {
   /// What backward needs of a forward. The caller keeps it, so several micro-batches may be in flight.
   struct Saved {
     std::shared_ptr<QuantizedTensor> activation;  ///< columnwise operand, gathered under sequence parallelism
-    Tensor input;                                 ///< the memory it borrows, when it is in high precision
+    /// x, when the operand borrows its memory, or a debug feature compares wgrad with what x would give.
+    Tensor input;
   };
 
   /// tied_weight: a parameter of this layer's shape that is owned elsewhere, or null. Throws Error(kUsage)
@@ -70,8 +71,7 @@ class Linear {
   /// What the weight's operand is made of.
   [[nodiscard]] TensorView weight_values() const;
   void prepare_weight(const TensorMoment& moment);
-  Tensor multiply_to(TensorKind result, const GemmOperand& a, const GemmOperand& b,
-                     const TensorMoment& moment);
+  Tensor multiply_to(TensorKind result, const GemmInputs& inputs, const TensorMoment& moment);
 
   LayerContext context_;
   LayerDescription description_;

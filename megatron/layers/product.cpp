@@ -43,15 +43,16 @@ Tensor rounded(const Tensor& sums, double factor, DType dtype) {
   return result;
 }
 
-Tensor multiply_exact(const Product& product, const GemmOperand& a, const GemmOperand& b,
-                      const TensorMoment& moment) {
+Tensor multiply_exact(const Product& product, const GemmInputs& inputs, const TensorMoment& moment) {
+  const GemmOperand& a = inputs.a;
+  const GemmOperand& b = inputs.b;
   Tensor sums(DType::kF64, {a.rows(), b.rows()});
   gemm_exact(a, b, sums);
   if (product.faults != nullptr) plant_nan(*product.faults, product.layer, product.result, sums);
   double factor = static_cast<double>(a.scale_inv) * static_cast<double>(b.scale_inv);
   if (product.debug != nullptr || product.reduction == Reduction::kNone) {
     Tensor own = rounded(sums, factor, product.dtype);
-    if (product.debug != nullptr) product.debug->process_gemm_output(own, moment);
+    if (product.debug != nullptr) product.debug->process_gemm_output(own, moment, &inputs);
     const bool modified =
         product.debug != nullptr && product.debug->plan(Direction::kRowwise) == Plan::kModifyTensor;
     if (modified || product.reduction == Reduction::kNone) return reduce(product, std::move(own));
@@ -65,13 +66,12 @@ Tensor multiply_exact(const Product& product, const GemmOperand& a, const GemmOp
 
 }  // namespace
 
-Tensor multiply(const Product& product, const GemmOperand& a, const GemmOperand& b,
-                const TensorMoment& moment) {
-  if (product.context.arithmetic == GemmArithmetic::kExact) return multiply_exact(product, a, b, moment);
-  Tensor result(product.dtype, {a.rows(), b.rows()});
-  gemm(a, b, result);
+Tensor multiply(const Product& product, const GemmInputs& inputs, const TensorMoment& moment) {
+  if (product.context.arithmetic == GemmArithmetic::kExact) return multiply_exact(product, inputs, moment);
+  Tensor result(product.dtype, {inputs.a.rows(), inputs.b.rows()});
+  gemm(inputs.a, inputs.b, result);
   if (product.faults != nullptr) plant_nan(*product.faults, product.layer, product.result, result);
-  if (product.debug != nullptr) product.debug->process_gemm_output(result, moment);
+  if (product.debug != nullptr) product.debug->process_gemm_output(result, moment, &inputs);
   return reduce(product, std::move(result));
 }
 

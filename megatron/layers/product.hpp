@@ -24,12 +24,16 @@ struct Product {
   const FaultTable* faults;  ///< null unless this layer has one
 };
 
-/// a * b^T, handed to the debug hook and to planted faults as it leaves the GEMM (a summand, where it is
-/// reduced), then reduced. Collective over tp unless reduction is kNone. Under GemmArithmetic::kExact the
-/// sums over ranks are in fp64 over the unscaled codes when all ranks decode with the same factor, else over
-/// the scaled products; the hook sees a copy of this rank's summand, and only where it modifies does the copy
-/// take the summand's place.
-Tensor multiply(const Product& product, const GemmOperand& a, const GemmOperand& b,
-                const TensorMoment& moment);
+/// inputs.a * inputs.b^T, handed to the debug hook and to planted faults as it leaves the GEMM (a summand,
+/// where it is reduced), then reduced. Collective over tp unless reduction is kNone. Under
+/// GemmArithmetic::kExact the sums over ranks are in fp64 over the unscaled codes when all ranks decode with
+/// the same factor, else over the scaled products; the hook sees a copy of this rank's summand, and only
+/// where it modifies does the copy take the summand's place. The originals in inputs are for the debug hook
+/// alone.
+Tensor multiply(const Product& product, const GemmInputs& inputs, const TensorMoment& moment);
+inline Tensor multiply(const Product& product, const GemmOperand& a, const GemmOperand& b,
+                       const TensorMoment& moment) {
+  return multiply(product, GemmInputs{.a = a, .b = b}, moment);
+}
 
 }  // namespace amaxscope::megatron

@@ -22,6 +22,7 @@
 #include "kernels/tensor_stats.hpp"
 #include "runtime/config/feature_config.hpp"
 #include "runtime/feature/finding.hpp"
+#include "runtime/feature/gemm_inputs.hpp"
 #include "runtime/layer.hpp"
 #include "runtime/quantizers/quantizer.hpp"
 #include "runtime/stats/accumulator.hpp"
@@ -116,6 +117,9 @@ struct InspectContext {
   [[nodiscard]] bool is_modified(Direction direction) const noexcept {
     return modified[static_cast<std::size_t>(direction)];
   }
+  /// Of a result, for a feature that needs_gemm_inputs and where the layer hands them in; else null. The
+  /// originals are whole here: gathered over tp where the operand's codes are.
+  const GemmInputs* gemm = nullptr;
 
   /// What moments() has computed; start with none.
   mutable std::optional<TensorMoments> cached_moments = std::nullopt;
@@ -196,6 +200,12 @@ class Feature {
   [[nodiscard]] virtual bool modifies_to_quantized(const LayerDescription&, Gemm, TensorKind) const {
     return false;
   }
+  /// Whether inspect_tensor wants InspectContext::gemm of results: layers then keep originals until they are
+  /// used.
+  [[nodiscard]] virtual bool needs_gemm_inputs() const { return false; }
+  /// Whether a tensor modified with the same keys in both directions is the same in both, so that one call of
+  /// modify_tensor serves them.
+  [[nodiscard]] virtual bool directions_alike(const FeatureParams&) const { return true; }
   /// A new tensor with (at least) the directions of ctx.usage. For a result of a GEMM its values replace the
   /// result. Throws Error(kInternal) in a feature that does not override it.
   [[nodiscard]] virtual std::shared_ptr<QuantizedTensor> modify_tensor(const ModifyContext&);

@@ -214,7 +214,7 @@ std::shared_ptr<QuantizedTensor> DebugQuantizer::modify(const DirectionPlan& pla
 }
 
 void DebugQuantizer::inspect(const TensorView* original, const DebugQuantizedTensor* operands,
-                             const TensorMoment& moment, Hook hook) {
+                             const TensorMoment& moment, Hook hook, const GemmInputs* gemm) {
   if (plan_.inspecting.empty()) return;
   const TensorView nothing;
   const InspectContext context{.tensor = inspected_,
@@ -227,7 +227,8 @@ void DebugQuantizer::inspect(const TensorView* original, const DebugQuantizedTen
                                .quantizer = parent_.get(),
                                .tp_amax = services_.tp_amax,
                                .modified = {direction(Direction::kRowwise).modifier != nullptr,
-                                            direction(Direction::kColumnwise).modifier != nullptr}};
+                                            direction(Direction::kColumnwise).modifier != nullptr},
+                               .gemm = gemm};
   for (Feature* feature : plan_.inspecting) {
     try {
       (feature->*hook)(context);
@@ -271,7 +272,8 @@ std::shared_ptr<QuantizedTensor> DebugQuantizer::wrap(std::shared_ptr<QuantizedT
   return result;
 }
 
-void DebugQuantizer::process_gemm_output(const MutableTensorView& result, const TensorMoment& moment) {
+void DebugQuantizer::process_gemm_output(const MutableTensorView& result, const TensorMoment& moment,
+                                         const GemmInputs* inputs) {
   AMAXSCOPE_CHECK(is_result(tensor_), ErrorCode::kUsage,
                   "layer {}: {} is an operand, not the result of a GEMM; use quantize", layer_.name,
                   inspected_.name);
@@ -285,7 +287,51 @@ void DebugQuantizer::process_gemm_output(const MutableTensorView& result, const 
                     inspected_.name, to_string(result.device()), result.row_stride());
     if (result.bytes() != 0) std::memcpy(result.data(), values.view().data(), result.bytes());
   }
-  inspect(&result, nullptr, moment);
+  if (plan_.needs_gemm_inputs && inputs != nullptr) {
+    inspect_gemm(result, moment, *inputs);
+  } else {
+    inspect(&result, nullptr, moment);
+  }
+}
+
+void DebugQuantizer::inspect_gemm(const MutableTensorView& result, const TensorMoment& moment,
+                                  const GemmInputs& inputs) {
+  GemmInputs whole = inputs;
+  Tensor gathered_a;
+  Tensor gathered_b;
+  const auto operands = operands_of(*gemm_of(tensor_, Direction::kRowwise));
+  try {
+    // Every rank of tp decides alike: by the layer, the plan and what layers of this kind keep.
+    if (whole.original_a && codes_are_gathered(layer_, operands[0])) {
+      gathered_a = gather_original(*whole.original_a, operands[0]);
+      whole.original_a = gathered_a.view();
+    }
+    if (whole.original_b && codes_are_gathered(layer_, operands[1])) {
+      gathered_b = gather_original(*whole.original_b, operands[1]);
+      whole.original_b = gathered_b.view();
+    }
+  } catch (const std::exception& error) {
+    if (!services_.hook_failed) throw;
+    const auto asks =
+        std::ranges::find_if(plan_.inspecting, [](const Feature* f) { return f->needs_gemm_inputs(); });
+    services_.hook_failed(**asks, inspected_, /*altering=*/false, error);
+    return;
+  }
+  inspect(&result, nullptr, moment, &Feature::inspect_tensor, &whole);
+}
+
+Tensor DebugQuantizer::gather_original(const TensorView& shard, TensorKind tensor) const {
+  AMAXSCOPE_CHECK(
+      services_.tp_amax != nullptr, ErrorCode::kInternal,
+      "layer {}: the original of {} is to be gathered over {} ranks, but there is no group for it",
+      layer_.name, to_string(tensor), layer_.tp_group->size());
+  const CollectiveTag tag{Traffic::kDebug, "gather original", layer_.name, to_string(tensor)};
+  // First a signed frame under the deadline: a rank that has stopped observing is found out there.
+  services_.tp_amax->reduce({}, tag);
+  Communicator& group = services_.tp_amax->group();
+  Tensor whole(shard.dtype(), {shard.rows() * group.size(), shard.cols()});
+  group.all_gather(shard.reshaped({shard.rows(), shard.cols()}), whole, tag);
+  return whole;
 }
 
 RecipeKind DebugQuantizer::recipe() const noexcept {

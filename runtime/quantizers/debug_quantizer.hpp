@@ -43,6 +43,9 @@ class DebugQuantizer final : public Quantizer {
   /// A direction that the tensor does not have (columnwise of a result) is kHighPrecision.
   [[nodiscard]] Plan plan(Direction wanted) const noexcept { return direction(wanted).plan; }
   [[nodiscard]] bool inspects() const noexcept { return !plan_.inspecting.empty(); }
+  /// Whether this result wants the operands of its GEMM and their originals with it now. The layer keeps an
+  /// original from one GEMM to a later one only then.
+  [[nodiscard]] bool needs_gemm_inputs() const noexcept { return plan_.needs_gemm_inputs; }
   /// The feature behind kModifyTensor, or null.
   [[nodiscard]] const Feature* modifier(Direction wanted) const noexcept {
     return direction(wanted).modifier;
@@ -77,7 +80,10 @@ class DebugQuantizer final : public Quantizer {
   [[nodiscard]] std::shared_ptr<QuantizedTensor> wrap(std::shared_ptr<QuantizedTensor> quantized,
                                                       const TensorMoment& moment);
   /// For results: modifies in place by the plan, then inspects. Error(kUsage) for an operand.
-  void process_gemm_output(const MutableTensorView& result, const TensorMoment& moment);
+  /// inputs: of the GEMM, or null; looked at only when needs_gemm_inputs(). Then originals of operands whose
+  /// codes are gathered are gathered too (debug traffic): collective over tp.
+  void process_gemm_output(const MutableTensorView& result, const TensorMoment& moment,
+                           const GemmInputs* inputs = nullptr);
 
   [[nodiscard]] RecipeKind recipe() const noexcept override;
   [[nodiscard]] DType format() const noexcept override;
@@ -95,7 +101,10 @@ class DebugQuantizer final : public Quantizer {
                                           const TensorMoment& moment);
   using Hook = void (Feature::*)(const InspectContext&);
   void inspect(const TensorView* original, const DebugQuantizedTensor* operands, const TensorMoment& moment,
-               Hook hook = &Feature::inspect_tensor);
+               Hook hook = &Feature::inspect_tensor, const GemmInputs* gemm = nullptr);
+  /// inspect() of a result with the inputs of its GEMM.
+  void inspect_gemm(const MutableTensorView& result, const TensorMoment& moment, const GemmInputs& inputs);
+  [[nodiscard]] Tensor gather_original(const TensorView& shard, TensorKind tensor) const;
   [[nodiscard]] const DirectionPlan& direction(Direction wanted) const noexcept {
     return plan_.directions[static_cast<std::size_t>(wanted)];
   }

@@ -79,7 +79,8 @@ std::string_view to_string(Plan plan) noexcept {
 }
 
 bool modified_alike(const DirectionPlan& a, const DirectionPlan& b) {
-  return a.modifier != nullptr && a.modifier == b.modifier && same_params(*a.params, *b.params);
+  return a.modifier != nullptr && a.modifier == b.modifier && same_params(*a.params, *b.params) &&
+         a.modifier->directions_alike(*a.params);
 }
 
 TensorPlan plan_tensor(const InspectedTensor& tensor, bool has_quantizer, std::span<Feature* const> features,
@@ -99,7 +100,9 @@ TensorPlan plan_tensor(const InspectedTensor& tensor, bool has_quantizer, std::s
   for (Feature* feature : features) {
     const Decision decision = feature->inspect_tensor_enabled(tensor, iteration);
     plan.next = earlier(plan.next, decision.next);
-    if (decision.enabled) plan.inspecting.push_back(feature);
+    if (!decision.enabled) continue;
+    plan.inspecting.push_back(feature);
+    plan.needs_gemm_inputs = plan.needs_gemm_inputs || feature->needs_gemm_inputs();
   }
   plan.differs = plan.differs || !plan.inspecting.empty();
   return plan;

@@ -36,6 +36,7 @@ struct TensorPlan {
   std::int64_t iteration = -1;
   std::array<DirectionPlan, 2> directions = {};  ///< by Direction
   std::vector<Feature*> inspecting = {};         ///< in the order of the file
+  bool needs_gemm_inputs = false;                ///< one of them does the GEMM again
   std::optional<std::int64_t> next = {};         ///< when any answer may change; none: never
   bool differs = false;                          ///< from what a layer without features does
 };

@@ -30,6 +30,9 @@ void expect_same_bits(const QuantizationError& a, const QuantizationError& b) {
   EXPECT_EQ(a.underflows, b.underflows);
   EXPECT_EQ(a.overflows, b.overflows);
   EXPECT_EQ(a.saturated, b.saturated);
+  EXPECT_EQ(a.compared, b.compared);
+  EXPECT_EQ(bits_of(a.saturated_squares), bits_of(b.saturated_squares));
+  EXPECT_EQ(bits_of(a.flushed_squares), bits_of(b.flushed_squares));
   EXPECT_EQ(bits_of(a.error_squares), bits_of(b.error_squares));
   EXPECT_EQ(bits_of(a.signal_squares), bits_of(b.signal_squares));
   EXPECT_EQ(bits_of(a.quantized_squares), bits_of(b.quantized_squares));
@@ -49,15 +52,18 @@ TEST(QuantizationError, WorkedSums) {
   EXPECT_EQ(error.underflows, 0U);
 }
 
-/// Overflow is beyond max * scale_inv as in the reference, so 464 counts although it rounds to the maximum;
-/// saturated does not count it.
+/// Overflow is beyond max * scale_inv as in the reference; saturated begins at the tie of 464, which still
+/// rounds to the maximum.
 TEST(QuantizationError, StaleScaleOverflows) {
   const Tensor x = row({1000, 448, 464, 465, -1000, kNaN, kInf});
   const QuantizationError error = quantization_error(x, codes_of(x, 1.0F, DType::kE4M3), 1.0F, 1.0F);
   EXPECT_EQ(error.numel, 7U);
   EXPECT_EQ(error.nan, 1U);
   EXPECT_EQ(error.overflows, 5U);
-  EXPECT_EQ(error.saturated, 4U);
+  EXPECT_EQ(error.saturated, 5U);
+  EXPECT_EQ(error.compared, 5U);
+  EXPECT_EQ(error.saturated_squares, 1000.0 * 1000 + 464.0 * 464 + 465.0 * 465 + 1000.0 * 1000);
+  EXPECT_EQ(error.flushed_squares, 0.0);
   EXPECT_EQ(error.max_error, 552.0F);
   EXPECT_EQ(error.error_squares, 552.0 * 552 + 16.0 * 16 + 17.0 * 17 + 552.0 * 552);
 }
@@ -73,12 +79,13 @@ TEST(QuantizationError, OverflowIsCountedOnTheOriginalSaturationOnTheProduct) {
   // scale 2: the limit is 224, the product of 232 is the tie 464.
   const QuantizationError error = quantization_error_of_cast(row({224, 225, 232, 233}), DType::kE4M3, 2.0F);
   EXPECT_EQ(error.overflows, 3U);
-  EXPECT_EQ(error.saturated, 1U);
+  EXPECT_EQ(error.saturated, 2U);
 }
 
 TEST(QuantizationError, UnderflowIsANonZeroThatBecomesZero) {
   const Tensor x = row({0x1p-10F, -0x1p-11F, 0, -0.0F, kDenormal, 0x1p-9F, kNaN, 1});
   EXPECT_EQ(quantization_error_of_cast(x, DType::kE4M3, 1.0F).underflows, 3U);
+  EXPECT_EQ(quantization_error_of_cast(x, DType::kE4M3, 1.0F).flushed_squares, 0x1p-20 + 0x1p-22 + 0x1p-298);
   EXPECT_EQ(quantization_error_of_cast(x, DType::kE4M3, 4.0F).underflows, 1U);
   EXPECT_EQ(quantization_error_of_cast(x, DType::kE5M2, 1.0F).underflows, 1U);
 }
@@ -99,6 +106,7 @@ TEST(QuantizationError, NonFiniteDifferencesAreLeftOutOfTheSums) {
   codes.values<std::uint8_t>()[2] = 0x3C;  // 1
   const QuantizationError damaged = quantization_error(row({5, 6, 3}), codes, 1.0F, 1.0F);
   EXPECT_EQ(damaged.nan, 0U);
+  EXPECT_EQ(damaged.compared, 1U);
   EXPECT_EQ(damaged.error_squares, 4.0);
   EXPECT_EQ(damaged.signal_squares, 9.0);
   EXPECT_EQ(damaged.max_error, 2.0F);
@@ -172,6 +180,7 @@ TEST(QuantizationError, PartsAddUp) {
   EXPECT_GT(whole.overflows, 0U);
   EXPECT_EQ(sum.overflows, whole.overflows);
   EXPECT_EQ(sum.saturated, whole.saturated);
+  EXPECT_EQ(sum.compared, whole.compared);
   EXPECT_EQ(sum.max_error, whole.max_error);
   EXPECT_NEAR(sum.error_squares, whole.error_squares, whole.error_squares * 1e-14);
 }

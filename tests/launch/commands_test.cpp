@@ -82,8 +82,9 @@ TEST_F(Commands, WrongUseIsOneLineAndStatusTwo) {
 TEST_F(Commands, ExplainListsFeaturesAndTheirKeys) {
   const ProgramResult all = amaxscope({"explain"});
   EXPECT_EQ(all.status, 0);
-  for (const char* feature : {"DisableQuantizationGEMM", "DisableQuantizationLayer", "PerTensorScaling",
-                              "FakeQuant", "LogTensorStats", "LogFp8TensorStats"}) {
+  for (const char* feature :
+       {"CompareGemm", "DisableQuantizationGEMM", "DisableQuantizationLayer", "PerTensorScaling", "FakeQuant",
+        "LogTensorStats", "LogFp8TensorStats", "LogNvfp4TensorStats", "RecipeOverride"}) {
     EXPECT_THAT(all.out, HasSubstr(feature));
   }
   const ProgramResult one = amaxscope({"explain", "FakeQuant"});

@@ -88,6 +88,18 @@ all:
   transformer_engine:
     Recorder:
       enabled: True
+    CompareGemm:
+      enabled: True
+      gemms: [fprop, dgrad, wgrad]
+    LogFp8TensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      stats: [mse, overflows%, scale_age, rounding_correlation, fp8_current_scaling_mse, fp8_delayed_scaling_mse,
+              mxfp8_sqnr, mxfp8_sqnr_columnwise, fp8_block_scaling_worst_blocks, mxfp8_rounding_z]
+    LogNvfp4TensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      stats: [underflows%, sqnr, sqnr_columnwise]
     LogTensorStats:
       enabled: True
       tensors: [activation, weight, gradient, output, wgrad, dgrad]
@@ -172,6 +184,39 @@ TEST(DebugTraining, ModifiedResultsTakeTheirPlaceUnderBothArithmetics) {
     // Apart from sums whose last bits decide how a code rounds, both round the same values.
     EXPECT_NEAR(modified_exact.losses[i], modified.losses[i],
                 std::abs(modified.losses[i] - plain.losses[i]) / 4);
+  }
+}
+
+std::string override_everything(RecipeKind recipe) {
+  return fmt::format(R"(
+all:
+  enabled: True
+  layers:
+    layer_name_regex_pattern: linear_
+  transformer_engine:
+    RecipeOverride:
+      enabled: True
+      recipe: {}
+      amax_scope: te
+      gemms: [fprop, dgrad, wgrad]
+      tensors: [activation, weight, gradient]
+)",
+                     to_string(recipe));
+}
+
+// Everything overridden is a run under the other recipe, to the last bit: with and without one running,
+// delayed scaling with a history of its own.
+TEST(DebugTraining, OverridingEverythingEqualsTheRecipe) {
+  for (const bool sequence_parallel : {false, true}) {
+    for (const RecipeKind recipe : {RecipeKind::kDelayed, RecipeKind::kCurrent}) {
+      const Outcome expected = train({recipe, DType::kF32, sequence_parallel, GemmArithmetic::kBlas}, "");
+      for (const RecipeKind running : {RecipeKind::kNone, RecipeKind::kDelayed, RecipeKind::kCurrent}) {
+        const Outcome overridden = train({running, DType::kF32, sequence_parallel, GemmArithmetic::kBlas},
+                                         override_everything(recipe));
+        EXPECT_EQ(overridden.digests, expected.digests)
+            << to_string(recipe) << " instead of " << to_string(running) << " sequence " << sequence_parallel;
+      }
+    }
   }
 }
 

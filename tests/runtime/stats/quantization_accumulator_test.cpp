@@ -29,7 +29,7 @@ QuantizationAccumulator every_statistic(OverflowRule rule = OverflowRule::kRound
 // x = [3, 4], quantized to [3, 5]: error 1, signal 25, quantized 34, product 29.
 QuantizationError small_error() {
   QuantizationError error;
-  error.numel = 2;
+  error.numel = error.compared = 2;
   error.error_squares = 1;
   error.signal_squares = 25;
   error.quantized_squares = 34;
@@ -41,7 +41,7 @@ QuantizationError small_error() {
 TEST(QuantizationAccumulator, HandWorkedValues) {
   QuantizationAccumulator accumulator = every_statistic();
   QuantizationError error = small_error();
-  error.numel = 8;
+  error.numel = error.compared = 8;
   error.underflows = 1;
   error.overflows = 3;
   error.saturated = 2;
@@ -103,7 +103,7 @@ TEST(QuantizationAccumulator, NanElementsAreFlaggedAndLeftOutOfTheMean) {
   QuantizationAccumulator accumulator = every_statistic();
   QuantizationError error = small_error();
   error.numel = 4;
-  error.nan = 2;
+  error.nan = 2;  // the two others are compared
   error.underflows = 1;
   accumulator.feed(error, 1.0F, {});
   const auto values = reduce_over({&accumulator});
@@ -112,13 +112,26 @@ TEST(QuantizationAccumulator, NanElementsAreFlaggedAndLeftOutOfTheMean) {
   EXPECT_THAT(flags_of(values, "mse"), ElementsAre("nan_amax"));
 }
 
+// An infinite element is in the percentages and not in the mean.
+TEST(QuantizationAccumulator, ElementsThatCannotBeComparedAreLeftOutOfTheMean) {
+  QuantizationAccumulator accumulator = every_statistic();
+  QuantizationError error = small_error();
+  error.numel = 4;
+  error.overflows = error.saturated = 2;
+  accumulator.feed(error, 1.0F, {});
+  const auto values = reduce_over({&accumulator});
+  EXPECT_EQ(value_of(values, "mse"), 0.5);
+  EXPECT_EQ(value_of(values, "overflows%"), 50.0);
+}
+
 TEST(QuantizationAccumulator, OnlyNan) {
   QuantizationAccumulator accumulator = every_statistic();
   QuantizationError error;
   error.numel = error.nan = 3;
   accumulator.feed(error, 1.0F, {});
   EXPECT_THAT(names_of(reduce_over({&accumulator})),
-              UnorderedElementsAre("underflows%", "overflows%", "scale_inv_min", "scale_inv_max"));
+              UnorderedElementsAre("underflows%", "overflows%", "saturated%", "flushed%", "scale_inv_min",
+                                   "scale_inv_max", "scale_spread"));
 }
 
 TEST(QuantizationAccumulator, ExactIsInfiniteAndFlagged) {
@@ -137,14 +150,14 @@ TEST(QuantizationAccumulator, ExactIsInfiniteAndFlagged) {
 TEST(QuantizationAccumulator, ZerosAndTotalUnderflow) {
   QuantizationAccumulator zeros = every_statistic();
   QuantizationError none;
-  none.numel = 2;
+  none.numel = none.compared = 2;
   zeros.feed(none, 1.0F, Flags{"zero_amax"});
   EXPECT_EQ(value_of(reduce_over({&zeros}), "cosine"), 1.0);
   EXPECT_EQ(value_of(reduce_over({&zeros}), "mse"), 0.0);
 
   QuantizationAccumulator lost = every_statistic();
   QuantizationError all;
-  all.numel = all.underflows = 2;
+  all.numel = all.compared = all.underflows = 2;
   all.signal_squares = all.error_squares = 2e-20;
   lost.feed(all, 1.0F, {});
   const auto values = reduce_over({&lost});

@@ -1,0 +1,45 @@
+#include "features/padded.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace amaxscope {
+
+namespace {
+
+std::int64_t up(std::int64_t extent, std::int64_t multiple) noexcept {
+  return (extent + multiple - 1) / multiple * multiple;
+}
+
+/// Row by row, as many bytes as the narrower of the two has.
+void copy_rows(const TensorView& from, const MutableTensorView& to) {
+  const auto width = static_cast<std::size_t>(bits_per_element(from.dtype())) / 8;
+  const std::int64_t rows = std::min(from.rows(), to.rows());
+  const std::size_t bytes = static_cast<std::size_t>(std::min(from.cols(), to.cols())) * width;
+  const auto* source = static_cast<const std::byte*>(from.data());
+  auto* target = static_cast<std::byte*>(to.data());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::memcpy(target + static_cast<std::size_t>(row * to.row_stride()) * width,
+                source + static_cast<std::size_t>(row * from.row_stride()) * width, bytes);
+  }
+}
+
+}  // namespace
+
+Padded::Padded(const TensorView& x, std::int64_t multiple) : view_(x) {
+  const Shape full{up(x.rows(), multiple), up(x.cols(), multiple)};
+  if (full.numel() == x.numel() && x.contiguous()) return;
+  copy_ = Tensor(x.dtype(), full);  // zeroed
+  copy_rows(x, copy_);
+  view_ = copy_.view();
+}
+
+Tensor cropped(const TensorView& matrix, const Shape& shape) {
+  Tensor result(matrix.dtype(), {shape.rows(), shape.cols()});
+  copy_rows(matrix, result);
+  result.reshape(shape);
+  return result;
+}
+
+}  // namespace amaxscope

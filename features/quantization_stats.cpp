@@ -1,0 +1,278 @@
+#include "features/quantization_stats.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.hpp"
+#include "features/inspecting.hpp"
+#include "runtime/quantizers/block_scaled_tensor.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+using Name = QuantizationStatName;
+
+bool is_per_tensor(RecipeKind recipe) {
+  return recipe == RecipeKind::kDelayed || recipe == RecipeKind::kCurrent;
+}
+
+/// Why this tensor has no such statistic; empty when it has.
+std::string why_skipped(const Name& name, const InspectedTensor& tensor) {
+  if (tensor.kind && is_result(*tensor.kind)) return "results of a GEMM are not quantized";
+  if (!name.recipe && tensor.recipe == RecipeKind::kNone) {
+    return fmt::format("no recipe quantizes it; \"fp8_current_scaling_{}\" says what one would do",
+                       name.stat);
+  }
+  if (!name.recipe && tensor.recipe == RecipeKind::kNvfp4) {
+    return fmt::format("the recipe is nvfp4: ask LogNvfp4TensorStats, or \"mxfp8_{}\" for a what-if",
+                       name.stat);
+  }
+  const RecipeKind recipe = name.recipe.value_or(tensor.recipe);
+  if (!is_per_tensor(recipe)) {
+    if (QuantizationAccumulator::is_about_age(name.stat))
+      return "every block has a scale of its own, made anew each time";
+    return {};
+  }
+  if (name.columnwise) {
+    return fmt::format("under the recipe {} both directions have the same codes; ask for \"{}\"",
+                       to_string(recipe), name.stat);
+  }
+  if (QuantizationAccumulator::is_about_blocks(name.stat) || name.stat == "scale_spread") {
+    return fmt::format("the recipe {} has one scale for a tensor and no blocks", to_string(recipe));
+  }
+  return {};
+}
+
+std::string logged_name(const Name& name, std::string_view stat) {
+  return fmt::format("{}{}{}", name.prefix, stat, name.columnwise ? "_columnwise" : "");
+}
+
+Direction direction_of(const Name& name) {
+  return name.columnwise ? Direction::kColumnwise : Direction::kRowwise;
+}
+
+/// Whether codes are of this recipe's kind.
+bool is_of(const QuantizedTensor& codes, RecipeKind recipe) {
+  const auto* blocks = dynamic_cast<const BlockScaledTensor*>(&codes);
+  return blocks == nullptr ? is_per_tensor(recipe) : blocks->recipe() == recipe;
+}
+
+struct Found {
+  const QuantizedTensor* codes = nullptr;
+  Direction direction = Direction::kRowwise;
+};
+
+/// The GEMM's codes that a statistic is about.
+Found running_codes(const Name& name, const InspectContext& context) {
+  const Direction direction = direction_of(name);
+  const QuantizedTensor* operand = direction == Direction::kRowwise ? context.rowwise : context.columnwise;
+  if (const QuantizedTensor* codes = codes_in(operand, direction)) return {codes, direction};
+  // One scale: the other direction has the same codes.
+  if (!is_per_tensor(context.tensor.recipe)) return {};
+  return {codes_in(context.columnwise, Direction::kColumnwise), Direction::kColumnwise};
+}
+
+}  // namespace
+
+struct QuantizationStats::Now {
+  const InspectContext& context;
+  TensorState& state;
+  std::array<std::optional<Measured>, 2> codes = {};  ///< by Direction
+  std::map<RecipeKind, std::array<std::optional<Measured>, 2>> what_ifs = {};
+};
+
+std::vector<QuantizationStats::Request> QuantizationStats::requests_for(const FeatureParams& params,
+                                                                        const InspectedTensor& tensor,
+                                                                        Registration* registration) const {
+  std::vector<Request> requests;
+  for (const StatRequest& request : stat_requests(params)) {
+    std::string reason;
+    const std::optional<Name> name = parse_(request.name, reason);
+    AMAXSCOPE_CHECK(name.has_value(), ErrorCode::kConfig, "{} is no statistic of {}: {}", request.name,
+                    config().name, reason);
+    if (const std::string why = why_skipped(*name, tensor); !why.empty()) {
+      if (registration != nullptr) registration->skip(tensor, logged_name(*name, name->stat), why);
+      continue;
+    }
+    auto same = std::ranges::find_if(requests, [&](const Request& r) {
+      return r.name.recipe == name->recipe && r.name.columnwise == name->columnwise;
+    });
+    if (same == requests.end()) same = requests.insert(requests.end(), {*name, {}});
+    same->stats.push_back(name->stat);
+  }
+  return requests;
+}
+
+void QuantizationStats::register_tensor(const InspectedTensor& tensor, Registration& registration) {
+  const FeatureParams* params = params_of_inspected(config(), tensor);
+  if (params == nullptr) return;
+  TensorState state;
+  state.params = params;
+  for (Request& request : requests_for(*params, tensor, &registration)) {
+    Measure measure;
+    measure.recipe = request.name.recipe.value_or(tensor.recipe);
+    const OverflowRule rule = measure.recipe == RecipeKind::kDelayed ? OverflowRule::kAboveMaximum
+                                                                     : OverflowRule::kRoundsPastMaximum;
+    measure.cell = &registration.declare(tensor, params->schedule, [&] {
+      return std::make_unique<QuantizationAccumulator>(
+          request.name.prefix, request.name.columnwise ? "_columnwise" : "", request.stats, rule);
+    });
+    // The running delayed scaling has a history already; where the plan has none of its codes there is no
+    // other answer.
+    const bool own_history = measure.recipe == RecipeKind::kDelayed && tensor.recipe == RecipeKind::kDelayed;
+    std::unique_ptr<WhatIf>* what_if = nullptr;
+    if (request.name.recipe && !own_history) what_if = &state.what_ifs[measure.recipe];
+    if (what_if != nullptr && *what_if == nullptr) {
+      *what_if = std::make_unique<WhatIf>(measure.recipe, tensor);
+      if (DelayedHistory* history = (*what_if)->history())
+        history->declare(tensor, params->schedule, label(), registration);
+    }
+    state.with_rounding =
+        state.with_rounding || std::ranges::any_of(request.stats, QuantizationAccumulator::is_about_rounding);
+    measure.request = std::move(request);
+    state.measures.push_back(std::move(measure));
+  }
+  if (!state.measures.empty()) tensors_.insert_or_assign(&tensor, std::move(state));
+}
+
+Decision QuantizationStats::inspect_tensor_enabled(const InspectedTensor& tensor,
+                                                   std::int64_t iteration) const {
+  const FeatureParams* params = params_of_inspected(config(), tensor);
+  if (params == nullptr) return Decision::never();
+  const std::vector<Request> requests = requests_for(*params, tensor, nullptr);
+  if (requests.empty()) return Decision::never();
+  const bool has_history =
+      tensor.recipe != RecipeKind::kDelayed && std::ranges::any_of(requests, [](const Request& request) {
+        return request.name.recipe == RecipeKind::kDelayed;
+      });
+  return has_history ? DelayedHistory::looks(params->schedule, iteration)
+                     : Decision::of(params->schedule, iteration);
+}
+
+const Measured* QuantizationStats::measured_for(const Measure& measure, Now& now) const {
+  const InspectContext& context = now.context;
+  const Name& name = measure.request.name;
+  if (measure.recipe == context.tensor.recipe) {
+    const Found found = running_codes(name, context);
+    if (found.codes != nullptr && (!name.recipe || is_of(*found.codes, measure.recipe))) {
+      std::optional<Measured>& result = now.codes[static_cast<std::size_t>(found.direction)];
+      if (!result) {
+        result = measure_codes(context.x, *found.codes, found.direction, context.quantizer,
+                               now.state.with_rounding);
+      }
+      return &*result;
+    }
+  }
+  const auto what_if = now.state.what_ifs.find(measure.recipe);
+  if (!name.recipe || what_if == now.state.what_ifs.end()) return nullptr;
+  auto& results = now.what_ifs[measure.recipe];
+  if (!results.front() && !results.back()) {
+    Usage wanted{false, false};  // everything asked of this recipe, in one go
+    for (const Measure& other : now.state.measures) {
+      if (other.recipe == measure.recipe) {
+        (other.request.name.columnwise ? wanted.columnwise : wanted.rowwise) = true;
+      }
+    }
+    results = what_if->second->measure(context, wanted, now.state.with_rounding);
+  }
+  return &*results[static_cast<std::size_t>(direction_of(name))];
+}
+
+QuantizationSample QuantizationStats::sample_of(Measure& measure, const Measured& measured,
+                                                const InspectContext& context) const {
+  QuantizationSample sample{
+      .measured = measured.error, .flags = measured.flags, .microbatch = context.moment.microbatch};
+  const bool training = context.moment.phase != Phase::kEval;
+  if (!training || context.x.numel() == 0) return sample;
+  if (measured.scale != 0.0F) {
+    if (measured.scale != measure.scale) {
+      measure.scale = measured.scale;
+      measure.scale_since = context.iteration;
+    }
+    sample.scale_age = context.iteration - measure.scale_since;
+  }
+  if (measured.rounding.empty()) return sample;
+  const bool first = context.moment.microbatch == 0 && measure.rounding_iteration != context.iteration;
+  sample.rounding = rounding_sums(
+      measured.rounding, first ? std::span<const float>(measure.rounding) : std::span<const float>());
+  if (first) {
+    measure.rounding = measured.rounding;
+    measure.rounding_iteration = context.iteration;
+  }
+  return sample;
+}
+
+void QuantizationStats::feed_scales(const Measure& measure, const InspectContext& context) {
+  auto& accumulator = static_cast<QuantizationAccumulator&>(measure.cell->of(context.moment.phase));
+  if (accumulator.ran() || context.moment.phase == Phase::kRecompute) return;
+  const Name& name = measure.request.name;
+  const Found found = measure.recipe == context.tensor.recipe ? running_codes(name, context) : Found{};
+  for (const std::string& stat : measure.request.stats) {
+    if (found.codes != nullptr && QuantizationAccumulator::is_about_scale(stat)) continue;
+    const std::string logged = logged_name(name, stat);
+    if (!said_.insert({context.tensor.layer, logged}).second || !warn_) continue;
+    warn_(
+        fmt::format("{}: {} of {} is skipped: it exists in codes only, there is nothing to compare them with",
+                    context.tensor.layer, logged, context.tensor.name));
+  }
+  if (found.codes == nullptr) return;
+  accumulator.feed(
+      QuantizationSample{.measured = scales_of(*found.codes, found.direction), .scale_only = true});
+}
+
+void QuantizationStats::inspect_tensor(const InspectContext& context) {
+  const auto state = tensors_.find(&context.tensor);
+  if (state == tensors_.end()) return;
+  for (const auto& [recipe, what_if] : state->second.what_ifs) {
+    if (what_if->history() != nullptr) what_if->history()->observe(context);
+  }
+  if (!state->second.params->schedule.due(context.iteration)) return;
+  Now now{context, state->second};
+  for (Measure& measure : state->second.measures) {
+    if (!context.has_original) {
+      feed_scales(measure, context);
+      continue;
+    }
+    auto& accumulator = static_cast<QuantizationAccumulator&>(measure.cell->of(context.moment.phase));
+    if (!counts(context, accumulator)) continue;
+    if (const Measured* measured = measured_for(measure, now))
+      accumulator.feed(sample_of(measure, *measured, context));
+  }
+}
+
+std::vector<StatSchema> quantization_statistics() {
+  const auto addition = [](std::string name, std::string doc) {
+    return StatSchema{.name = std::move(name), .doc = std::move(doc), .parameters = {}, .addition = true};
+  };
+  return {
+      {.name = "underflows%", .doc = "Percentage of elements that are not zero but quantized to zero."},
+      {.name = "mse", .doc = "Mean squared difference between the tensor and what its codes stand for."},
+      addition("sqnr", "Signal to quantization noise ratio in dB."),
+      addition("cosine", "Cosine of the angle between the tensor and what its codes stand for."),
+      addition("max_error", "Largest difference of an element."),
+      addition("saturated%", "Percentage of elements that would round past the largest code."),
+      addition("flushed%", "The same as underflows%, to stand beside saturated%."),
+      addition("saturated_energy%", "Part of the tensor's sum of squares that is in saturated elements."),
+      addition("flushed_energy%",
+               "Part of the tensor's sum of squares that is in elements quantized to zero."),
+      addition("scale_spread", "log2 of the largest over the smallest scale of the blocks."),
+      addition("zero_blocks", "Number of blocks with nothing but zeros; left out of the scales' statistics."),
+      addition("saturated_blocks%", "Percentage of blocks with a saturated element."),
+      addition("flushed_blocks%", "Percentage of blocks with an element quantized to zero."),
+      addition(
+          "worst_blocks",
+          "The four blocks with the largest error: worst_block_1_error% (of the tensor's squared error), "
+          "_row, _col (of its first element), _rank, _microbatch."),
+      addition("scale_age",
+               "Iterations since the scale of the tensor last changed, as seen at due iterations."),
+      addition("rounding_mean", "Mean error of 4096 sampled elements, in steps of their grid."),
+      addition("rounding_z", "rounding_mean in standard deviations: beyond 4 it is no accident."),
+      addition("rounding_correlation",
+               "Correlation of the sampled errors with those of the previous due iteration: 0 unless "
+               "stochastic rounding repeats its random numbers or the tensor does not change.")};
+}
+
+}  // namespace amaxscope

@@ -1,0 +1,117 @@
+#include "features/what_if.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.hpp"
+#include "features/padded.hpp"
+#include "kernels/amax.hpp"
+#include "runtime/quantizers/block_scaled_tensor.hpp"
+#include "runtime/quantizers/current_scaling.hpp"
+#include "runtime/quantizers/quantizer_factory.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+TensorKind kind_of(const InspectedTensor& tensor) { return tensor.kind.value_or(TensorKind::kActivation); }
+
+void reduce_over_shards(const InspectContext& context, std::span<std::uint32_t> amaxes) {
+  const InspectedTensor& tensor = context.tensor;
+  const bool sharded = tensor.layout == Layout::kShard0 || tensor.layout == Layout::kShard1;
+  if (!sharded || context.tp_amax == nullptr) return;
+  context.tp_amax->reduce(amaxes, {.what = "what-if amax", .layer = tensor.layer, .tensor = tensor.name});
+}
+
+/// Takes out what padding with zeros brought in: elements that are exact and blocks of nothing else.
+void take_out_padding(const TensorView& x, const BlockScaledView& codes, BlockQuantizationError& error) {
+  const auto added = static_cast<std::uint64_t>(codes.rows() * codes.cols() - x.numel());
+  if (added == 0) return;
+  const BlockLayout& layout = codes.layout;
+  const auto covering = [](std::int64_t extent, std::int64_t block) { return (extent + block - 1) / block; };
+  const std::int64_t own = covering(x.rows(), layout.block_rows) * covering(x.cols(), layout.block_cols);
+  const auto padding_blocks = static_cast<std::uint64_t>(codes.block_count() - own);
+  error.elements.numel -= added;
+  error.elements.compared -= std::min(added, error.elements.compared);
+  error.blocks -= padding_blocks;
+  error.zero_blocks -= padding_blocks;
+}
+
+}  // namespace
+
+WhatIf::WhatIf(RecipeKind recipe, const InspectedTensor& tensor)
+    : recipe_(recipe), format_(operand_format(recipe, kind_of(tensor))) {
+  std::string name = fmt::format("{}.{}", tensor.layer, tensor.name);
+  if (recipe == RecipeKind::kDelayed) {
+    history_.emplace(format_, std::move(name));
+  } else if (recipe != RecipeKind::kCurrent) {
+    QuantizerRequest request;
+    request.recipe = recipe;
+    request.tensor = kind_of(tensor);
+    request.name = std::move(name);
+    request.reduce_amaxes = [this](std::span<std::uint32_t> amaxes) {
+      if (now_ != nullptr) reduce_over_shards(*now_, amaxes);
+    };
+    quantizer_ = make_quantizer(request);
+  }
+}
+
+Measured WhatIf::measure_one_scale(const InspectContext& context, bool with_rounding) {
+  float scale = 1.0F;
+  Measured measured;
+  if (history_) {
+    const DelayedScalingState::Slot& slot = history_->slot();
+    scale = slot.scale;
+    measured.flags = flags_of(slot.clamp);
+    if (!slot.has_history) measured.flags.emplace_back("no_history");
+  } else {
+    std::uint32_t amax = context.x.numel() == 0 ? 0U : amax_bits(context.x);
+    reduce_over_shards(context, {&amax, 1});
+    const ScaleFromAmax from_amax = scale_from_amax(amax, {.max_value = fp8_max(format_)});
+    scale = from_amax.scale;
+    measured.flags = flags_of(from_amax.clamp);
+  }
+  measured.scale = scale;
+  measured.error.scale_min = measured.error.scale_max = scale_inverse(scale);
+  if (context.x.numel() == 0) return measured;
+  if (!with_rounding) {
+    measured.error.elements = quantization_error_of_cast(context.x, format_, scale);
+    return measured;
+  }
+  const auto codes = quantize_float8(context.x, format_, scale, {.rowwise = true, .columnwise = false});
+  std::vector<std::string> flags = std::move(measured.flags);
+  measured = measure_codes(context.x, *codes, Direction::kRowwise, nullptr, true);
+  measured.flags = std::move(flags);
+  return measured;
+}
+
+std::array<std::optional<Measured>, 2> WhatIf::measure(const InspectContext& context, Usage wanted,
+                                                       bool with_rounding) {
+  std::array<std::optional<Measured>, 2> measured;
+  if (quantizer_ == nullptr) {
+    measured.front() = measure_one_scale(context, with_rounding);
+    if (wanted.columnwise) measured.back() = measured.front();
+    return measured;
+  }
+  const Padded padded(context.x, block_multiple(recipe_));
+  now_ = &context;
+  std::shared_ptr<QuantizedTensor> codes;
+  try {
+    codes = quantizer_->quantize(padded.view(), wanted, context.moment);
+  } catch (...) {
+    now_ = nullptr;
+    throw;
+  }
+  now_ = nullptr;
+  for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+    if (!wanted.has(direction)) continue;
+    std::optional<Measured>& result = measured[static_cast<std::size_t>(direction)];
+    result = measure_codes(padded.view(), *codes, direction, nullptr, with_rounding);
+    if (context.x.numel() == 0) continue;
+    take_out_padding(context.x, dynamic_cast<const BlockScaledTensor&>(*codes).blocks(direction),
+                     result->error);
+  }
+  return measured;
+}
+
+}  // namespace amaxscope

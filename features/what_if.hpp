@@ -1,0 +1,49 @@
+// What a recipe would make of a tensor that it does not quantize: codes for measuring, never used in a GEMM.
+// Belongs to one tensor of one layer; used by the thread that runs it.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "features/delayed_history.hpp"
+#include "features/quantization_measure.hpp"
+#include "runtime/quantizers/quantizer.hpp"
+#include "runtime/quantizers/reduce_amaxes.hpp"
+
+namespace amaxscope {
+
+/// Formats and blocks are the recipe's defaults for this kind of tensor (E5M2 gradients under per-tensor
+/// recipes, 128 x 128 blocks of a weight under FP8 block scaling, ...); an observed tensor is taken for an
+/// activation. The scale of a per-tensor recipe and the tensor amax of NVFP4 are those of the whole tensor:
+/// when it is sharded over tensor-parallel ranks its amax is reduced over them, whatever the amax_scope of
+/// the session, so every rank of the group comes here, one with an empty shard too. That of an observed
+/// tensor is this rank's own.
+class WhatIf {
+ public:
+  WhatIf(RecipeKind recipe, const InspectedTensor& tensor);
+  WhatIf(const WhatIf&) = delete;  // its quantizer refers to it
+  WhatIf& operator=(const WhatIf&) = delete;
+
+  [[nodiscard]] RecipeKind recipe() const noexcept { return recipe_; }
+  /// Of delayed scaling; null for the others.
+  [[nodiscard]] DelayedHistory* history() noexcept { return history_ ? &*history_ : nullptr; }
+
+  /// What quantizing context.x in these directions would do, by Direction; one pass of the quantizer for
+  /// both, and one MAX over tp where the scale needs it. Any shape: what does not fill a block is padded with
+  /// zeros, which are not counted.
+  [[nodiscard]] std::array<std::optional<Measured>, 2> measure(const InspectContext& context, Usage wanted,
+                                                               bool with_rounding);
+
+ private:
+  [[nodiscard]] Measured measure_one_scale(const InspectContext& context, bool with_rounding);
+
+  RecipeKind recipe_;
+  DType format_;
+  std::optional<DelayedHistory> history_;
+  std::shared_ptr<Quantizer> quantizer_;  ///< of a block recipe
+  const InspectContext* now_ = nullptr;   ///< while the quantizer may reduce
+};
+
+}  // namespace amaxscope

@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/codec/fp8.hpp"
+#include "kernels/codec/hadamard.hpp"
+#include "kernels/cpu/arguments.hpp"
+#include "kernels/cpu/block_decode.hpp"
+#include "kernels/quantization_error.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+constexpr std::string_view kOperation = "quantization_error";
+
+struct Grid {
+  float max;             ///< largest code
+  float saturates_from;  ///< first magnitude that rounds past it
+};
+
+Grid grid_of(DType format) {
+  if (format == DType::kE2M1) return {6.0F, 7.0F};
+  if (format == DType::kE4M3) {
+    return {448.0F, std::bit_cast<float>(Fp8Traits<DType::kE4M3>::kSaturatesFrom)};
+  }
+  return {57344.0F, std::bit_cast<float>(Fp8Traits<DType::kE5M2>::kSaturatesFrom)};
+}
+
+/// Originals of one block and what their codes stand for.
+struct Block {
+  std::vector<float> original;
+  std::vector<float> code;  ///< decoded, without the scale
+};
+
+void add_block(const Block& block, float scale, const Grid& grid, BlockQuantizationError& result,
+               WorstBlock& worst) {
+  QuantizationError sums;
+  bool empty = true;  // of anything but zeros and NaN
+  for (std::size_t i = 0; i < block.original.size(); ++i) {
+    const float x = block.original[i];
+    ++sums.numel;
+    if (std::isnan(x)) {
+      ++sums.nan;
+      continue;
+    }
+    empty = empty && x == 0.0F;
+    const float magnitude = std::abs(x);
+    const float q = block.code[i] * scale;
+    const bool flushed = x != 0.0F && (q == 0.0F || scale == 0.0F);
+    const bool saturated = scale > 0.0F && magnitude / scale >= grid.saturates_from;
+    sums.underflows += flushed ? 1U : 0U;
+    sums.saturated += saturated ? 1U : 0U;
+    sums.overflows += scale > 0.0F && magnitude > grid.max * scale ? 1U : 0U;
+    if (!std::isfinite(x) || !std::isfinite(q)) continue;
+    ++sums.compared;
+    const auto original = static_cast<double>(x);
+    const auto decoded = static_cast<double>(q);
+    const double error = original - decoded;
+    sums.error_squares += error * error;
+    sums.signal_squares += original * original;
+    sums.quantized_squares += decoded * decoded;
+    sums.product += original * decoded;
+    if (saturated) sums.saturated_squares += original * original;
+    if (flushed) sums.flushed_squares += original * original;
+    sums.max_error = std::max(sums.max_error, static_cast<float>(std::abs(error)));
+  }
+  result.elements += sums;
+  ++result.blocks;
+  result.zero_blocks += empty ? 1U : 0U;
+  result.saturated_blocks += sums.saturated > 0 ? 1U : 0U;
+  result.flushed_blocks += sums.underflows > 0 ? 1U : 0U;
+  if (!empty && scale > 0.0F && std::isfinite(scale)) {
+    result.scale_min = std::min(result.scale_min, scale);
+    result.scale_max = std::max(result.scale_max, scale);
+  }
+  worst.error_squares = sums.error_squares;
+}
+
+/// Keeps the largest, in order; of equals the first.
+void enter(std::array<WorstBlock, kWorstBlocks>& list, const WorstBlock& block) {
+  if (block.error_squares <= list.back().error_squares) return;
+  const auto place = std::ranges::upper_bound(list, block.error_squares, std::greater<>{},
+                                              [](const WorstBlock& b) { return b.error_squares; });
+  std::move_backward(place, list.end() - 1, list.end());
+  *place = block;
+}
+
+}  // namespace
+
+BlockQuantizationError::BlockQuantizationError() noexcept
+    : scale_min(std::numeric_limits<float>::infinity()) {}
+
+BlockQuantizationError& BlockQuantizationError::operator+=(const BlockQuantizationError& other) noexcept {
+  elements += other.elements;
+  blocks += other.blocks;
+  zero_blocks += other.zero_blocks;
+  saturated_blocks += other.saturated_blocks;
+  flushed_blocks += other.flushed_blocks;
+  scale_min = std::min(scale_min, other.scale_min);
+  scale_max = std::max(scale_max, other.scale_max);
+  for (const WorstBlock& block : other.worst) enter(worst, block);
+  return *this;
+}
+
+BlockQuantizationError quantization_error(const TensorView& x, const BlockScaledView& codes) {
+  cpu::require_cpu(kOperation, "x", x);
+  require_valid(codes, kOperation);
+  AMAXSCOPE_CHECK(x.rows() == codes.rows() && x.cols() == codes.cols(), ErrorCode::kTensor,
+                  "{}: x has shape {}, the codes are of {} x {}", kOperation, to_string(x.shape()),
+                  codes.rows(), codes.cols());
+  const BlockLayout& layout = codes.layout;
+  AMAXSCOPE_CHECK(!codes.rotated || (layout.block_cols == 1 &&
+                                     layout.block_rows == static_cast<std::int64_t>(kHadamardSize)),
+                  ErrorCode::kTensor, "{}: rotated codes in blocks of {} x {}; rotated groups are {} x 1",
+                  kOperation, layout.block_rows, layout.block_cols, kHadamardSize);
+  const Grid grid = grid_of(layout.format);
+  const std::array<float, 256>& values = cpu::values_of_codes(layout.format);
+  BlockQuantizationError result;
+  Block block;
+  cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
+    const T* data = cpu::data_of<T>(x);
+    for (std::int64_t i = 0; i < codes.blocks_down(); ++i) {
+      const std::int64_t first_row = i * layout.block_rows;
+      const std::int64_t end_row = std::min(first_row + layout.block_rows, codes.rows());
+      for (std::int64_t j = 0; j < codes.blocks_across(); ++j) {
+        const std::int64_t first_col = j * layout.block_cols;
+        const std::int64_t end_col = std::min(first_col + layout.block_cols, codes.cols());
+        block.original.clear();
+        block.code.clear();
+        for (std::int64_t row = first_row; row < end_row; ++row) {
+          for (std::int64_t col = first_col; col < end_col; ++col) {
+            block.original.push_back(to_float(data[row * x.row_stride() + col]));
+            block.code.push_back(values[codes.code(row, col)]);
+          }
+        }
+        if (codes.rotated) rotate(block.original.data());
+        WorstBlock worst{.row = first_row, .col = first_col};
+        add_block(block, codes.scale(i, j), grid, result, worst);
+        enter(result.worst, worst);
+      }
+    }
+  });
+  return result;
+}
+
+BlockScaledView as_one_block(const TensorView& codes, bool transposed, const float& scale_inv) {
+  const std::int64_t rows = transposed ? codes.cols() : codes.rows();
+  const std::int64_t cols = transposed ? codes.rows() : codes.cols();
+  const std::int64_t down = std::max<std::int64_t>(rows, 1);
+  const std::int64_t across = std::max<std::int64_t>(cols, 1);
+  BlockScaledView view;
+  view.codes = codes.reshaped({codes.rows(), codes.cols()});
+  view.layout = {.format = codes.dtype(),
+                 .scale_format = DType::kF32,
+                 .block_rows = down,
+                 .block_cols = across,
+                 .scale_rows = down,
+                 .scale_cols = across,
+                 .codes_transposed = transposed};
+  view.scales = TensorView(&scale_inv, DType::kF32, view.layout.scales_shape(rows, cols));
+  return view;
+}
+
+}  // namespace amaxscope
