@@ -5,6 +5,7 @@
 
 #include "collectives/communicator.hpp"
 #include "core/dtype.hpp"
+#include "megatron/random_streams.hpp"
 #include "runtime/quantizers/recipe.hpp"
 
 namespace amaxscope {
@@ -32,6 +33,7 @@ struct LayerContext {
   GemmArithmetic arithmetic = GemmArithmetic::kBlas;
   DebugSession* session = nullptr;     ///< null: nothing is observed
   const FaultTable* faults = nullptr;  ///< null: no fault is planted
+  RandomStreams* streams = nullptr;    ///< where layers list what draws random numbers; null: nowhere
   std::uint64_t seed = 0;              ///< of the initial weights and of stochastic rounding
   std::int64_t sequence = 0;           ///< tokens of one sequence; 0: not known
 

@@ -35,6 +35,15 @@ TensorView view_of(const std::vector<std::uint32_t>& history) {
   return {history.data(), DType::kU32, {static_cast<std::int64_t>(history.size())}};
 }
 
+std::string stream_name(const std::string& slot) { return fmt::format("random/{}", slot); }
+
+const RandomStreams& streams_of(const TrainingParts& parts) {
+  static const RandomStreams kNone;
+  return parts.streams == nullptr ? kNone : *parts.streams;
+}
+
+Tensor place_of(const Nvfp4Quantizer& stream) { return Tensor::of<std::uint64_t>({stream.calls()}, {1}); }
+
 /// A tensor of the trainer and its name in the file.
 struct Part {
   std::string name;
@@ -116,6 +125,10 @@ void write_state(const fs::path& file, const TrainingParts& parts, std::int64_t 
     tensors.push_back({words_name(slot.name), std::as_const(words.back()).view()});
     tensors.push_back({history_name(slot.name), view_of(slot.history)});
   }
+  for (const auto& [slot, stream] : streams_of(parts)) {
+    words.push_back(place_of(*stream));
+    tensors.push_back({stream_name(slot), std::as_const(words.back()).view()});
+  }
   StateIdentity metadata = identity;
   metadata["iteration"] = fmt::format("{}", iteration);
   metadata["adam_steps"] = fmt::format("{}", parts.adam.steps());
@@ -135,11 +148,18 @@ std::int64_t read_state(const fs::path& path, const TrainingParts& parts, const 
   for (std::size_t i = 0; parts.delayed != nullptr && i < parts.delayed->size(); ++i) {
     slots.push_back(read_slot(file, parts.delayed->slot(i)));
   }
+  std::vector<std::uint64_t> places;
+  for (const auto& [slot, stream] : streams_of(parts)) {
+    const Tensor place = file.read(fitting(file, stream_name(slot), place_of(*stream)));
+    places.push_back(place.values<std::uint64_t>()[0]);
+  }
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const TensorView from = std::as_const(values[i]).view();
     if (from.bytes() != 0) std::memcpy(targets[i].view.data(), from.data(), from.bytes());
   }
   for (std::size_t i = 0; i < slots.size(); ++i) parts.delayed->restore(i, std::move(slots[i]));
+  auto place = places.begin();
+  for (const auto& [slot, stream] : streams_of(parts)) stream->set_calls(*place++);
   parts.adam.set_steps(adam_steps);
   for (Parameter* const parameter : parts.parameters) parameter->refresh_compute();
   return iteration;

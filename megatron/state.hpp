@@ -10,6 +10,7 @@
 #include <string>
 
 #include "megatron/adam.hpp"
+#include "megatron/random_streams.hpp"
 #include "runtime/quantizers/delayed_scaling.hpp"
 
 namespace amaxscope::megatron {
@@ -19,6 +20,7 @@ struct TrainingParts {
   std::span<Parameter* const> parameters;
   Adam& adam;
   DelayedScalingState* delayed = nullptr;  ///< null: another recipe
+  const RandomStreams* streams = nullptr;  ///< null: nothing draws random numbers
 };
 
 /// What a file must have been written with to be read, by what it is called in messages ("tp": "2").

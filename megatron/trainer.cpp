@@ -100,6 +100,7 @@ LayerContext Trainer::layer_context() {
           .arithmetic = options_.arithmetic,
           .session = session_,
           .faults = faults_.get(),
+          .streams = &streams_,
           .seed = options_.seed};
 }
 
@@ -188,7 +189,8 @@ double Trainer::evaluate(const BatchSource& batches, int count) {
 int Trainer::world_rank() const noexcept { return groups_.world == nullptr ? 0 : groups_.world->rank(); }
 
 TrainingParts Trainer::parts() {
-  return {.parameters = model_->parameters(), .adam = *adam_, .delayed = delayed_.get()};
+  return {
+      .parameters = model_->parameters(), .adam = *adam_, .delayed = delayed_.get(), .streams = &streams_};
 }
 
 StateIdentity Trainer::identity() const {
@@ -203,16 +205,30 @@ void Trainer::save_state(const std::filesystem::path& directory) {
   std::filesystem::create_directories(directory, failure);
   AMAXSCOPE_CHECK(!failure, ErrorCode::kIo, "{}: cannot be made: {}", directory.string(), failure.message());
   write_state(state_file(directory, world_rank()), parts(), iteration_, identity());
+  if (session_ != nullptr && session_->enabled()) session_->save_state(directory);
   if (groups_.world != nullptr) groups_.world->barrier({Traffic::kTrainer, "state saved"});
 }
 
 void Trainer::load_state(const std::filesystem::path& directory) {
-  const std::filesystem::path file = state_file(directory, world_rank());
-  const std::int64_t iteration = iteration_of_state(file);
-  AMAXSCOPE_CHECK(session_ == nullptr || session_->iteration() == iteration, ErrorCode::kUsage,
-                  "{}: goes on with iteration {}, but the session is at {}; give it this first_iteration",
-                  file.string(), iteration, session_->iteration());
-  iteration_ = read_state(file, parts(), identity());
+  const std::int64_t iteration = read_state(state_file(directory, world_rank()), parts(), identity());
+  if (session_ != nullptr) {
+    load_session_state(directory);
+    AMAXSCOPE_CHECK(session_->iteration() == iteration, ErrorCode::kUsage,
+                    "{}: goes on with iteration {}, but the session is at {}; give it this first_iteration",
+                    directory.string(), iteration, session_->iteration());
+  }
+  iteration_ = iteration;
+}
+
+void Trainer::load_session_state(const std::filesystem::path& directory) {
+  if (!session_->enabled()) return;
+  try {
+    session_->load_state(directory);
+  } catch (const Error& error) {
+    // A training may go on under another debug config than it was saved under.
+    if (error.code() != ErrorCode::kInput) throw;
+    session_->log().warn("observing starts anew: {}", error.what());
+  }
 }
 
 std::uint64_t Trainer::digest() const { return weights_digest(model_->parameters()); }

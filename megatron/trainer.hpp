@@ -87,7 +87,9 @@ class Trainer {
   /// (megatron/state.hpp). Between iterations. Returns when all ranks have written theirs. Throws Error(kIo).
   void save_state(const std::filesystem::path& directory);
   /// Puts it back: what follows is bit-equal to not having stopped, under the same options and groups. Before
-  /// the first step. The session, if there is one, must have been told of the iteration (first_iteration).
+  /// the first step. An observing session takes up its own state from there too, when it was saved under the
+  /// same config; otherwise it says so in its log and observes anew, and must have been told of the iteration
+  /// (first_iteration; Error(kUsage)).
   /// Throws Error(kInput) for a state of another model, recipe or number of ranks, having changed nothing.
   void load_state(const std::filesystem::path& directory);
 
@@ -108,6 +110,7 @@ class Trainer {
   double run_micro_batches(const BatchSource& batches);
   double mean_over_dp(double value) const;
   void evaluate_if_due(StepReport& report);
+  void load_session_state(const std::filesystem::path& directory);
   [[nodiscard]] TrainingParts parts();
   [[nodiscard]] StateIdentity identity() const;
   [[nodiscard]] int world_rank() const noexcept;
@@ -119,6 +122,7 @@ class Trainer {
   std::unique_ptr<FaultTable> faults_;
   std::vector<std::unique_ptr<Communicator>> faulty_amax_groups_;
   std::unique_ptr<DelayedScalingState> delayed_;
+  RandomStreams streams_;
   std::unique_ptr<Gpt> model_;
   std::unique_ptr<Adam> adam_;
   std::unique_ptr<TrainingFaults> training_faults_;

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "core/error.hpp"
+#include "megatron/block_faults.hpp"
 #include "megatron/counter_hash.hpp"
 #include "megatron/planted_faults.hpp"
 #include "runtime/quantizers/quantizer_factory.hpp"
@@ -63,7 +64,37 @@ std::shared_ptr<Quantizer> make_operand_quantizer(const LayerContext& context, c
   if (layer.recipe == RecipeKind::kCurrent || layer.recipe == RecipeKind::kNvfp4) {
     request.reduce_amaxes = reduce_amaxes_over(amax_group(context, layer, tensor, owner), request.name);
   }
-  return make_quantizer(request);
+  if (context.faults != nullptr && layer.recipe == RecipeKind::kMxfp8 &&
+      context.faults->planted(FaultKind::kE5m2Gradients, layer.name, tensor)) {
+    request.format = DType::kE5M2;
+  }
+  std::shared_ptr<Quantizer> quantizer = make_quantizer(request);
+  if (context.streams == nullptr) return quantizer;
+  if (auto* const drawing = dynamic_cast<Nvfp4Quantizer*>(quantizer.get()))
+    context.streams->emplace(request.name, drawing);
+  return quantizer;
+}
+
+/// The quantizer, within what misbehaves where a fault is planted.
+std::shared_ptr<Quantizer> with_faults(const LayerContext& context, const LayerDescription& layer,
+                                       TensorKind tensor, std::shared_ptr<Quantizer> quantizer) {
+  if (context.faults == nullptr) return quantizer;
+  const FaultTable& faults = *context.faults;
+  const auto planted = [&](FaultKind kind) { return faults.planted(kind, layer.name, tensor); };
+  if (planted(FaultKind::kScaleOff)) {
+    quantizer = std::make_shared<ScaleOffQuantizer>(std::move(quantizer), faults, layer.name, tensor);
+  }
+  if (planted(FaultKind::kScaleRoundedDown)) {
+    quantizer = std::make_shared<RoundedDownQuantizer>(std::move(quantizer), faults, layer.name, tensor);
+  }
+  if (const auto drawing = std::dynamic_pointer_cast<Nvfp4Quantizer>(quantizer);
+      drawing != nullptr && planted(FaultKind::kFixedRoundingSeed)) {
+    quantizer = std::make_shared<FixedSeedQuantizer>(drawing, faults, layer.name, tensor);
+  }
+  if (tensor == TensorKind::kActivation && planted(FaultKind::kRecomputeInBf16)) {
+    quantizer = std::make_shared<Bf16RecomputeQuantizer>(std::move(quantizer), faults, layer.name, tensor);
+  }
+  return quantizer;
 }
 
 void require_no_recipe_fault(const LayerContext& context, const LayerDescription& layer) {
@@ -104,16 +135,7 @@ LayerQuantizers make_operand_quantizers(const LayerContext& context, const Layer
   for (const TensorKind tensor : kOperands) {
     require_faults_can_strike(context, layer, tensor);
     std::shared_ptr<Quantizer> quantizer = make_operand_quantizer(context, layer, tensor, result);
-    if (context.faults != nullptr && context.faults->planted(FaultKind::kScaleOff, layer.name, tensor)) {
-      quantizer =
-          std::make_shared<ScaleOffQuantizer>(std::move(quantizer), *context.faults, layer.name, tensor);
-    }
-    if (context.faults != nullptr && tensor == TensorKind::kActivation &&
-        context.faults->planted(FaultKind::kRecomputeInBf16, layer.name, tensor)) {
-      quantizer =
-          std::make_shared<Bf16RecomputeQuantizer>(std::move(quantizer), *context.faults, layer.name, tensor);
-    }
-    slot_of(result.operands, tensor) = std::move(quantizer);
+    slot_of(result.operands, tensor) = with_faults(context, layer, tensor, std::move(quantizer));
   }
   return result;
 }

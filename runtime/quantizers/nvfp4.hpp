@@ -50,6 +50,9 @@ class Nvfp4Quantizer final : public Quantizer {
   void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) override;
   [[nodiscard]] RecipeKind recipe() const noexcept override { return RecipeKind::kNvfp4; }
   [[nodiscard]] DType format() const noexcept override { return DType::kE2M1; }
+  /// The place in the random stream, to save and to restore: how many stochastic quantizations there were.
+  [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }
+  void set_calls(std::uint64_t calls) noexcept { calls_ = calls; }
 
  private:
   [[nodiscard]] std::shared_ptr<BlockScaledTensor> make(const TensorView& x, Usage usage);

@@ -132,6 +132,13 @@ TEST_F(State, OfFp8WeightsToo) {
   EXPECT_EQ(with_fp8_weights(3, directory_).digests, whole.digests);
 }
 
+TEST_F(State, OfRandomStreamsToo) {
+  TrainerOptions with = options(RecipeKind::kNvfp4);
+  with.model.experts = 0;
+  const Outcome whole = train(with, 0, directory_);
+  EXPECT_EQ(train(with, 3, directory_).digests, whole.digests);
+}
+
 /// What loading into a trainer with these options says.
 std::string refusal(const TrainerOptions& with, const fs::path& state) {
   Trainer trainer(with, {}, nullptr);

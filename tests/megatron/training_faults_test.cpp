@@ -57,6 +57,12 @@ struct Step {
 using Training = std::vector<std::vector<Step>>;
 
 Training train(TrainerOptions with, const std::string& fault, std::int64_t steps) {
+  const bool has_blocks = with.recipe == RecipeKind::kMxfp8 || with.recipe == RecipeKind::kNvfp4;
+  if (has_blocks) {
+    with.model.hidden = 64;
+    with.model.sequence = 32;
+  }
+  const std::int64_t tokens = 2 * with.model.sequence;
   if (!fault.empty()) with.faults = {parse_fault(fault)};
   Training run(kRanks);
   run_loopback_ranks(static_cast<int>(kRanks), [&](Communicator& world) {
@@ -64,8 +70,9 @@ Training train(TrainerOptions with, const std::string& fault, std::int64_t steps
     Trainer trainer(
         with, {.world = &world, .tp = &groups.tp(), .dp = &groups.dp(), .amax = &groups.tp_dp_cp()}, nullptr);
     const int dp_rank = groups.dp().rank();
-    const BatchSource batches = [dp_rank](std::int64_t iteration, int microbatch) {
-      return random_batch(static_cast<std::uint64_t>(iteration * 100 + microbatch * 10 + dp_rank), 16, 64);
+    const BatchSource batches = [dp_rank, tokens](std::int64_t iteration, int microbatch) {
+      return random_batch(static_cast<std::uint64_t>(iteration * 100 + microbatch * 10 + dp_rank), tokens,
+                          64);
     };
     for (std::int64_t i = 0; i < steps; ++i) {
       Step step{trainer.step(batches), {}, {}};
@@ -125,7 +132,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Planted{"recompute_in_bf16@iteration=2", RecipeKind::kCurrent},
                       Planted{"grow_channel@layer=decoder.layers.1.mlp.linear_fc1,iteration=2,channel=70"},
                       Planted{"skip_gradient_reduction@iteration=2"},
-                      Planted{"no_master_weights@iteration=2"}, Planted{"adam_lag@iteration=2"}),
+                      Planted{"no_master_weights@iteration=2"}, Planted{"adam_lag@iteration=2"},
+                      Planted{"scale_rounded_down@iteration=2", RecipeKind::kMxfp8},
+                      Planted{"fixed_rounding_seed@iteration=2", RecipeKind::kNvfp4}),
     [](const auto& tested) {
       const std::string text = tested.param.fault;
       return text.substr(0, text.find('@'));
