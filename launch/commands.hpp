@@ -28,6 +28,9 @@ struct Command {
 Command add_train(CLI::App& app);
 Command add_check(CLI::App& app);
 Command add_explain(CLI::App& app);
+Command add_analyze(CLI::App& app);
+Command add_quantize(CLI::App& app);
+Command add_replay(CLI::App& app);
 Command add_doctor(CLI::App& app);
 /// The commands that this version only knows by name.
 std::vector<Command> add_unbuilt(CLI::App& app);

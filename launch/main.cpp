@@ -28,7 +28,8 @@ struct CommandLine {
     app.set_version_flag("--version", "amaxscope " AMAXSCOPE_VERSION);
     app.require_subcommand(1);
     app.get_formatter()->column_width(28);
-    commands = {add_train(app), add_check(app), add_explain(app), add_doctor(app)};
+    commands = {add_train(app),    add_check(app),  add_explain(app), add_analyze(app),
+                add_quantize(app), add_replay(app), add_doctor(app)};
     for (Command& command : add_unbuilt(app)) commands.push_back(std::move(command));
   }
 
@@ -107,7 +108,7 @@ ExitStatus perform_in_job(const Request& request, Job& job, const std::optional<
   job.agree_on("the command", name);
   if (request.command != nullptr && request.command->run_in_job) {
     job.agree([&] {
-      if (name == "train") refuse_singleton(hint, job.world().size(), name);
+      if (name == "train" || name == "replay") refuse_singleton(hint, job.world().size(), name);
     });
     return request.command->run_in_job(job);
   }

@@ -11,9 +11,6 @@ struct Unbuilt {
 };
 
 constexpr Unbuilt kUnbuilt[] = {
-    {"analyze", "statistics and quantization error of the tensors in files, under each recipe"},
-    {"quantize", "the quantized bytes and scales of a tensor, as a file"},
-    {"replay", "feeds dumped tensors through the runtime under another config or recipe"},
     {"report", "the verdict on a run and its page"},
     {"sense", "one-step sensitivity to precision, by GEMM class and layer"},
     {"blame", "bisects which GEMM or layer does the damage, over several runs"},
