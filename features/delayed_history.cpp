@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
+#include "core/error.hpp"
 #include "kernels/amax.hpp"
 
 namespace amaxscope {
@@ -59,6 +61,32 @@ void DelayedHistory::observe(const InspectContext& context) {
   if (cell_ == nullptr || !context.has_original || phase == Phase::kEval || phase == Phase::kRecompute)
     return;
   static_cast<AmaxOfStep&>(*cell_->train).feed(context.x.numel() == 0 ? 0U : amax_bits(context.x));
+}
+
+void DelayedHistory::save(FeatureState& state) const {
+  std::vector<std::uint64_t> words = {std::bit_cast<std::uint32_t>(slot().scale),
+                                      static_cast<std::uint64_t>(slot().clamp),
+                                      static_cast<std::uint64_t>(slot().has_history)};
+  words.insert(words.end(), slot().history.begin(), slot().history.end());
+  state.insert_or_assign(slot().name, std::move(words));
+}
+
+void DelayedHistory::load(const FeatureState& state) {
+  const auto found = state.find(slot().name);
+  if (found == state.end()) return;
+  constexpr std::size_t kBeforeHistory = 3;
+  const std::vector<std::uint64_t>& words = found->second;
+  AMAXSCOPE_CHECK(words.size() == kBeforeHistory + slot().history.size(), ErrorCode::kInput,
+                  "the saved amax history of {} has {} words, expected {}", slot().name, words.size(),
+                  kBeforeHistory + slot().history.size());
+  DelayedScalingState::Slot restored = slot();
+  restored.scale = std::bit_cast<float>(static_cast<std::uint32_t>(words[0]));
+  restored.clamp = static_cast<ScaleClamp>(words[1]);
+  restored.has_history = words[2] != 0;
+  for (std::size_t i = 0; i < restored.history.size(); ++i) {
+    restored.history[i] = static_cast<std::uint32_t>(words[kBeforeHistory + i]);
+  }
+  state_->restore(0, std::move(restored));
 }
 
 Decision DelayedHistory::looks(const Schedule& schedule, std::int64_t iteration) {

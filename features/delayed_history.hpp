@@ -27,6 +27,11 @@ class DelayedHistory {
   /// The scale of this step, from the steps before it.
   [[nodiscard]] const DelayedScalingState::Slot& slot() const { return state_->slot(0); }
 
+  /// Under the history's name, for FeatureState. load does nothing when the name is not in it; throws
+  /// Error(kInput) for a history of another length.
+  void save(FeatureState& state) const;
+  void load(const FeatureState& state);
+
   /// When a feature with such a history looks at a tensor: at every iteration as long as the schedule has
   /// more to come.
   [[nodiscard]] static Decision looks(const Schedule& schedule, std::int64_t iteration);

@@ -127,8 +127,10 @@ void QuantizationStats::register_tensor(const InspectedTensor& tensor, Registrat
     if (request.name.recipe && !own_history) what_if = &state.what_ifs[measure.recipe];
     if (what_if != nullptr && *what_if == nullptr) {
       *what_if = std::make_unique<WhatIf>(measure.recipe, tensor);
-      if (DelayedHistory* history = (*what_if)->history())
+      if (DelayedHistory* history = (*what_if)->history()) {
         history->declare(tensor, params->schedule, label(), registration);
+        history->load(loaded_);
+      }
     }
     state.with_rounding =
         state.with_rounding || std::ranges::any_of(request.stats, QuantizationAccumulator::is_about_rounding);
@@ -142,6 +144,12 @@ Decision QuantizationStats::inspect_tensor_enabled(const InspectedTensor& tensor
                                                    std::int64_t iteration) const {
   const FeatureParams* params = params_of_inspected(config(), tensor);
   if (params == nullptr) return Decision::never();
+  if (const auto known = tensors_.find(&tensor); known != tensors_.end()) {
+    const bool has_history = std::ranges::any_of(
+        known->second.what_ifs, [](const auto& entry) { return entry.second->history() != nullptr; });
+    return has_history ? DelayedHistory::looks(params->schedule, iteration)
+                       : Decision::of(params->schedule, iteration);
+  }
   const std::vector<Request> requests = requests_for(*params, tensor, nullptr);
   if (requests.empty()) return Decision::never();
   const bool has_history =
@@ -240,6 +248,23 @@ void QuantizationStats::inspect_tensor(const InspectContext& context) {
     if (!counts(context, accumulator)) continue;
     if (const Measured* measured = measured_for(measure, now))
       accumulator.feed(sample_of(measure, *measured, context));
+  }
+}
+
+void QuantizationStats::save_state(FeatureState& state) const {
+  for (const auto& [tensor, of_tensor] : tensors_) {
+    for (const auto& [recipe, what_if] : of_tensor.what_ifs) {
+      if (what_if->history() != nullptr) what_if->history()->save(state);
+    }
+  }
+}
+
+void QuantizationStats::load_state(const FeatureState& state) {
+  loaded_ = state;
+  for (const auto& [tensor, of_tensor] : tensors_) {
+    for (const auto& [recipe, what_if] : of_tensor.what_ifs) {
+      if (what_if->history() != nullptr) what_if->history()->load(state);
+    }
   }
 }
 

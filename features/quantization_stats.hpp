@@ -51,6 +51,9 @@ class QuantizationStats : public Feature {
   [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor& tensor,
                                                 std::int64_t iteration) const override;
   void inspect_tensor(const InspectContext& context) override;
+  /// The amax histories of delayed what-ifs.
+  void save_state(FeatureState& state) const override;
+  void load_state(const FeatureState& state) override;
 
  private:
   /// Statistics that share recipe and direction, and so an accumulator.
@@ -87,6 +90,7 @@ class QuantizationStats : public Feature {
   std::function<void(const std::string&)> warn_;
   std::set<std::pair<std::string, std::string>> said_;  ///< (layer, statistic)
   std::unordered_map<const InspectedTensor*, TensorState> tensors_;
+  FeatureState loaded_;  ///< for tensors that are registered later
 };
 
 }  // namespace amaxscope

@@ -38,6 +38,9 @@ class RecipeOverride final : public Feature {
   [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor& tensor,
                                                 std::int64_t iteration) const override;
   void inspect_tensor(const InspectContext& context) override;
+  /// The amax histories.
+  void save_state(FeatureState& state) const override;
+  void load_state(const FeatureState& state) override;
 
  private:
   using Key = std::pair<std::string, TensorKind>;  ///< layer, tensor
@@ -48,6 +51,7 @@ class RecipeOverride final : public Feature {
   int world_rank_ = 0;
   std::map<std::pair<Key, RecipeKind>, std::shared_ptr<Quantizer>> quantizers_;
   std::map<Key, DelayedHistory> histories_;
+  FeatureState loaded_;                 ///< for tensors that are registered later
   const ModifyContext* now_ = nullptr;  ///< while a quantizer may reduce an amax
 };
 

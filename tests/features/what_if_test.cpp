@@ -169,6 +169,32 @@ TEST(WhatIf, TheHistoryOfDelayedScalingSeesEveryIteration) {
   EXPECT_FALSE(feature->inspect_tensor_enabled(running, 1).enabled);
 }
 
+// A run that is continued goes on with the history, whether the tensor is registered before or after loading.
+TEST(WhatIf, TheHistoryOfDelayedScalingSurvivesARestart) {
+  constexpr const char* kScale = "fp8_delayed_scaling_scale_inv_max";
+  Registered before(kScale, gemm_tensor(TensorKind::kActivation));
+  before.inspect_at(0, row({7.0F}).view());
+  static_cast<void>(before.step());
+  FeatureState saved;
+  before.feature->save_state(saved);
+  ASSERT_EQ(saved.size(), 1U);
+
+  Registered loaded_after(kScale, gemm_tensor(TensorKind::kActivation));
+  loaded_after.feature->load_state(saved);
+  Registered loaded_first(kScale, gemm_tensor(TensorKind::kWeight));  // another tensor has no part in it
+  loaded_first.feature->load_state(saved);
+  FakeRegistration registration;
+  const InspectedTensor late = gemm_tensor(TensorKind::kActivation);
+  loaded_first.feature->register_tensor(late, registration);
+  loaded_after.inspect_at(1, row({1.0F}).view());
+  EXPECT_EQ(value_of(loaded_after.step(), kScale), 0x1p-6);
+  inspect(*loaded_first.feature, late, row({1.0F}).view());
+  EXPECT_EQ(value_of(registration.values(), kScale), 0x1p-6);
+
+  for (auto& [name, words] : saved) words.pop_back();
+  EXPECT_THROW(loaded_after.feature->load_state(saved), Error);
+}
+
 std::shared_ptr<QuantizedTensor> quantized(RecipeKind recipe, const Tensor& x, Usage usage) {
   QuantizerRequest request;
   request.recipe = recipe;
