@@ -31,7 +31,7 @@ all:
 
 BatchSource batches(std::uint64_t stream) {
   return [stream](std::int64_t iteration, int microbatch) {
-    return random_batch(stream * 1000 + static_cast<std::uint64_t>(iteration * 10 + microbatch), 16, 64);
+    return random_batch(stream * 1000 + static_cast<std::uint64_t>(iteration * 10 + microbatch), 64, 64);
   };
 }
 
@@ -57,6 +57,8 @@ Outcome train(RecipeKind recipe, std::int64_t eval_every) {
   DebugSession session(registry, {}, with);
   TrainerOptions options;
   options.model = testing::small_model();
+  options.model.hidden = 64;
+  options.model.sequence = 32;
   options.recipe = recipe;
   options.eval_every = eval_every;
   options.learning_rate.peak = 3e-3;
@@ -72,7 +74,8 @@ Outcome train(RecipeKind recipe, std::int64_t eval_every) {
 }
 
 TEST(Evaluation, LeavesTrainingAndItsRecordsAsTheyAre) {
-  for (const RecipeKind recipe : {RecipeKind::kNone, RecipeKind::kDelayed, RecipeKind::kCurrent}) {
+  for (const RecipeKind recipe : {RecipeKind::kNone, RecipeKind::kDelayed, RecipeKind::kCurrent,
+                                  RecipeKind::kMxfp8, RecipeKind::kBlock, RecipeKind::kNvfp4}) {
     const Outcome plain = train(recipe, 0);
     const Outcome evaluated = train(recipe, 2);
     EXPECT_EQ(evaluated.losses, plain.losses);
@@ -88,6 +91,8 @@ TEST(Evaluation, LeavesTrainingAndItsRecordsAsTheyAre) {
 TEST(Evaluation, NeedsBatches) {
   TrainerOptions options;
   options.model = testing::small_model();
+  options.model.hidden = 64;
+  options.model.sequence = 32;
   options.eval_every = 1;
   Trainer trainer(options, {}, nullptr);
   EXPECT_THROW(trainer.step(batches(1)), Error);

@@ -33,6 +33,8 @@ all:
 TrainerOptions options(RecipeKind recipe, bool fp8_weights) {
   TrainerOptions options;
   options.model = testing::small_model();
+  options.model.hidden = 64;
+  options.model.sequence = 32;
   options.recipe = recipe;
   options.fp8_weights = fp8_weights;
   options.micro_batches = 2;
@@ -56,7 +58,7 @@ std::vector<std::uint64_t> train(const TrainerOptions& options, const std::strin
     trainer.run(
         3,
         [](std::int64_t iteration, int microbatch) {
-          return random_batch(static_cast<std::uint64_t>(iteration * 10 + microbatch), 16, 64);
+          return random_batch(static_cast<std::uint64_t>(iteration * 10 + microbatch), 64, 64);
         },
         [](const StepReport&) {});
     if (session != nullptr) session->close();
@@ -66,7 +68,8 @@ std::vector<std::uint64_t> train(const TrainerOptions& options, const std::strin
 }
 
 TEST(Fp8Weights, TrainAsWeightsThatAreCastEveryStep) {
-  for (const RecipeKind recipe : {RecipeKind::kDelayed, RecipeKind::kCurrent}) {
+  for (const RecipeKind recipe : {RecipeKind::kDelayed, RecipeKind::kCurrent, RecipeKind::kMxfp8,
+                                  RecipeKind::kBlock, RecipeKind::kNvfp4}) {
     const std::vector<std::uint64_t> cast = train(options(recipe, false), "");
     EXPECT_EQ(train(options(recipe, true), ""), cast) << to_string(recipe);
     EXPECT_EQ(train(options(recipe, true), kRecord), cast) << "observing changes nothing";

@@ -74,6 +74,9 @@ Outcome train(const Setting& setting, bool recompute, bool observed) {
     }
     TrainerOptions options;
     options.model = small_model();
+    // Whole blocks of every format.
+    options.model.hidden = 64;
+    options.model.sequence = 32;
     options.model.recompute = recompute;
     options.model.mlp = MlpKind::kSwiglu;
     options.model.qk_norm = true;
@@ -88,7 +91,7 @@ Outcome train(const Setting& setting, bool recompute, bool observed) {
     trainer.run(
         3,
         [](std::int64_t iteration, int microbatch) {
-          return random_batch(static_cast<std::uint64_t>(iteration * 100 + microbatch), 16, 64);
+          return random_batch(static_cast<std::uint64_t>(iteration * 100 + microbatch), 64, 64);
         },
         [&](const StepReport& report) { losses.push_back(report.loss); });
     if (session != nullptr) session->close();
@@ -145,7 +148,8 @@ TEST_P(Recompute, IsShownAsRecompute) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, Recompute,
-                         ::testing::Values(RecipeKind::kNone, RecipeKind::kDelayed, RecipeKind::kCurrent),
+                         ::testing::Values(RecipeKind::kNone, RecipeKind::kDelayed, RecipeKind::kCurrent,
+                                           RecipeKind::kMxfp8, RecipeKind::kBlock, RecipeKind::kNvfp4),
                          [](const auto& tested) { return std::string(to_string(tested.param)); });
 
 }  // namespace
