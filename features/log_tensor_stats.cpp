@@ -72,7 +72,7 @@ void LogTensorStats::inspect_tensor(const InspectContext& context) {
   const Phase phase = context.moment.phase;
   if (const StatCell* cell = found->second.moments) {
     auto& moments = static_cast<MomentsAccumulator&>(cell->of(phase));
-    if (counts(context, moments)) moments.feed(context.moments());
+    if (counts(context, moments)) moments.feed(context.moments(moments.order()));
   }
   for (const StatCell* cell : found->second.ranges) {
     auto& range = static_cast<BlockRangeAccumulator&>(cell->of(phase));

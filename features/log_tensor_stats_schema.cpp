@@ -38,6 +38,23 @@ std::vector<StatSchema> gemm_statistics() {
   all.push_back({.name = "nan", .doc = "Number of NaN elements.", .addition = true});
   all.push_back({.name = "inf", .doc = "Number of infinite elements.", .addition = true});
   all.push_back({.name = "rms", .doc = "Square root of the mean square.", .addition = true});
+  all.push_back(
+      {.name = "min_finite", .doc = "Smallest element that is neither NaN nor infinite.", .addition = true});
+  all.push_back(
+      {.name = "max_finite", .doc = "Largest element that is neither NaN nor infinite.", .addition = true});
+  all.push_back({.name = "amax_finite",
+                 .doc = "Largest magnitude that is neither NaN nor infinite.",
+                 .addition = true});
+  all.push_back({.name = "skewness",
+                 .doc = "Third standardised moment of the population; none when all elements are equal.",
+                 .addition = true});
+  all.push_back({.name = "kurtosis",
+                 .doc = "Fourth standardised moment of the population less 3, so that of a normal "
+                        "distribution is 0; none when all elements are equal.",
+                 .addition = true});
+  all.push_back({.name = "peak_rms",
+                 .doc = "Largest magnitude over rms: how far the peak stands out; 0 when all are zero.",
+                 .addition = true});
   return all;
 }
 

@@ -25,10 +25,11 @@ struct Extremes {
     largest = std::max(largest, other.largest);
     smallest_less_one = std::min(smallest_less_one, other.smallest_less_one);
   }
-  /// largest / smallest; 1 when all are zero, NaN when one is not finite.
+  /// largest / smallest; 1 when all are zero, Inf of Inf and finite ones, NaN with a NaN or Inf alone.
   [[nodiscard]] double ratio() const noexcept {
-    if (largest >= kInfinity) return std::numeric_limits<double>::quiet_NaN();
     if (largest == 0) return 1.0;
+    if (largest > kInfinity || smallest_less_one + 1U == kInfinity)
+      return std::numeric_limits<double>::quiet_NaN();
     return static_cast<double>(std::bit_cast<float>(largest)) /
            static_cast<double>(std::bit_cast<float>(smallest_less_one + 1U));
   }

@@ -54,6 +54,7 @@ void over_lanes(const float* values, std::size_t count, Action&& action) {
 /// Sums and moments of finite values. The mean comes first, then the squared deviations from it (with the
 /// correction for what the mean itself was rounded by): a sum of squares alone loses a variance that is small
 /// against the mean.
+template <MomentOrder order>
 void add_sums(const float* values, std::size_t count, TensorMoments& moments) {
   LaneSums sum;
   LaneSums l1;
@@ -76,9 +77,27 @@ void add_sums(const float* values, std::size_t count, TensorMoments& moments) {
   });
   const double rest = deviation.total();
   moments.m2 = std::max(0.0, deviation_squares.total() - rest * rest / static_cast<double>(count));
+  if constexpr (order == MomentOrder::kFourth) {
+    LaneSums cubes;
+    LaneSums fourths;
+    over_lanes(values, count, [&](std::size_t lane, double x) {
+      const double difference = x - moments.mean;
+      const double square = difference * difference;
+      cubes.lanes[lane] += square * difference;
+      fourths.lanes[lane] += square * square;
+    });
+    // Sums of (d - r)^3 and (d - r)^4, where r is what the mean was rounded by.
+    const double n = static_cast<double>(count);
+    const double r = rest / n;
+    const double squares_about_mean = deviation_squares.total();
+    moments.m3 = cubes.total() - 3 * r * squares_about_mean + 2 * n * r * r * r;
+    moments.m4 = std::max(0.0, fourths.total() - 4 * r * cubes.total() + 6 * r * r * squares_about_mean -
+                                   3 * n * r * r * r * r);
+  }
 }
 
 /// Everything but the counts of NaN and Inf, of a block without them.
+template <MomentOrder order>
 void add_finite(const float* values, std::size_t count, TensorMoments& moments) {
   std::int32_t smallest = std::numeric_limits<std::int32_t>::max();
   std::int32_t largest = std::numeric_limits<std::int32_t>::min();
@@ -96,14 +115,14 @@ void add_finite(const float* values, std::size_t count, TensorMoments& moments) 
         std::min(amin, static_cast<std::int32_t>((static_cast<std::uint32_t>(magnitude) - 1U) ^ 0x80000000U));
     nonzero += magnitude != 0 ? 1 : 0;
   }
-  moments.min = from_order_key(smallest);
-  moments.max = from_order_key(largest);
+  moments.min = moments.min_finite = from_order_key(smallest);
+  moments.max = moments.max_finite = from_order_key(largest);
   moments.amax_finite = std::bit_cast<float>(amax);
   if (nonzero != 0) {
     moments.amin_nonzero = std::bit_cast<float>((static_cast<std::uint32_t>(amin) ^ 0x80000000U) + 1U);
   }
   moments.nonzero = static_cast<std::uint64_t>(nonzero);
-  add_sums(values, count, moments);
+  add_sums<order>(values, count, moments);
 }
 
 bool all_finite(const float* values, std::size_t count) {
@@ -114,10 +133,11 @@ bool all_finite(const float* values, std::size_t count) {
   return static_cast<std::uint32_t>(largest) < kInfinity;
 }
 
+template <MomentOrder order>
 TensorMoments moments_of_block(const float* values, std::size_t count) {
   TensorMoments result;
   if (all_finite(values, count)) {
-    add_finite(values, count, result);
+    add_finite<order>(values, count, result);
     result.numel = count;
     return result;
   }
@@ -136,7 +156,7 @@ TensorMoments moments_of_block(const float* values, std::size_t count) {
       ++(values[i] < 0 ? negative : positive);
     }
   }
-  if (kept != 0) add_finite(finite.data(), kept, result);
+  if (kept != 0) add_finite<order>(finite.data(), kept, result);
   result.numel = count;
   result.nan = nan;
   result.inf = negative + positive;
@@ -160,6 +180,8 @@ const float* as_float(const T* values, std::size_t count, std::array<float, kBlo
 TensorMoments::TensorMoments() noexcept
     : min(std::numeric_limits<float>::infinity()),
       max(-std::numeric_limits<float>::infinity()),
+      min_finite(std::numeric_limits<float>::infinity()),
+      max_finite(-std::numeric_limits<float>::infinity()),
       amin_nonzero(std::numeric_limits<float>::infinity()) {}
 
 void TensorMoments::merge(const TensorMoments& other) noexcept {
@@ -168,11 +190,18 @@ void TensorMoments::merge(const TensorMoments& other) noexcept {
   if (others != 0 && own == 0) {
     mean = other.mean;
     m2 = other.m2;
+    m3 = other.m3;
+    m4 = other.m4;
   } else if (others != 0) {
     const double delta = other.mean - mean;
     const double all = own + others;
-    mean += delta * (others / all);
+    const double a = own / all;
+    const double b = others / all;
+    m4 += other.m4 + delta * delta * delta * delta * (own * b) * (a * a - a * b + b * b) +
+          6 * delta * delta * (a * a * other.m2 + b * b * m2) + 4 * delta * (a * other.m3 - b * m3);
+    m3 += other.m3 + delta * delta * delta * (own * b) * (a - b) + 3 * delta * (a * other.m2 - b * m2);
     m2 += other.m2 + delta * delta * (own * others / all);
+    mean += delta * (others / all);
   }
   numel += other.numel;
   nan += other.nan;
@@ -180,6 +209,8 @@ void TensorMoments::merge(const TensorMoments& other) noexcept {
   nonzero += other.nonzero;
   min = least(min, other.min);
   max = greatest(max, other.max);
+  min_finite = least(min_finite, other.min_finite);
+  max_finite = greatest(max_finite, other.max_finite);
   amax_finite = std::max(amax_finite, other.amax_finite);
   amin_nonzero = std::min(amin_nonzero, other.amin_nonzero);
   sum += other.sum;
@@ -187,7 +218,16 @@ void TensorMoments::merge(const TensorMoments& other) noexcept {
   sum_squares += other.sum_squares;
 }
 
-TensorMoments tensor_stats(const TensorView& x) {
+CentredMoments recentred(const TensorMoments& moments, double shift) noexcept {
+  const auto n = static_cast<double>(moments.finite());
+  if (n == 0) return {};
+  const double square = shift * shift;
+  return {.m2 = moments.m2 + n * square,
+          .m3 = moments.m3 + 3 * shift * moments.m2 + n * square * shift,
+          .m4 = moments.m4 + 4 * shift * moments.m3 + 6 * square * moments.m2 + n * square * square};
+}
+
+TensorMoments tensor_stats(const TensorView& x, MomentOrder order) {
   constexpr std::string_view kOperation = "tensor_stats";
   cpu::require_cpu(kOperation, "x", x);
   TensorMoments result;
@@ -196,7 +236,9 @@ TensorMoments tensor_stats(const TensorView& x) {
     cpu::for_each_run<T>(x, [&](const T* values, std::int64_t count, std::int64_t) {
       for (std::int64_t first = 0; first < count; first += kBlock) {
         const auto length = static_cast<std::size_t>(std::min(kBlock, count - first));
-        result.merge(moments_of_block(as_float(values + first, length, buffer), length));
+        const float* block = as_float(values + first, length, buffer);
+        result.merge(order == MomentOrder::kFourth ? moments_of_block<MomentOrder::kFourth>(block, length)
+                                                   : moments_of_block<MomentOrder::kSecond>(block, length));
       }
     });
   });

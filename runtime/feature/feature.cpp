@@ -35,8 +35,11 @@ std::optional<std::int64_t> earlier(std::optional<std::int64_t> a, std::optional
   return std::min(*a, *b);
 }
 
-const TensorMoments& InspectContext::moments() const {
-  if (!cached_moments) cached_moments = tensor_stats(x);
+const TensorMoments& InspectContext::moments(MomentOrder order) const {
+  if (!cached_moments || order > cached_order) {
+    cached_moments = tensor_stats(x, order);
+    cached_order = order;
+  }
   return *cached_moments;
 }
 

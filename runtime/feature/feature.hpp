@@ -123,9 +123,11 @@ struct InspectContext {
 
   /// What moments() has computed; start with none.
   mutable std::optional<TensorMoments> cached_moments = std::nullopt;
+  mutable MomentOrder cached_order = MomentOrder::kSecond;
 
-  /// tensor_stats(x), computed once for all features that inspect this tensor now.
-  const TensorMoments& moments() const;
+  /// tensor_stats(x), computed once for all features that inspect this tensor now (a second time when a later
+  /// one asks for a higher order).
+  const TensorMoments& moments(MomentOrder order = MomentOrder::kSecond) const;
 
   mutable std::optional<std::uint32_t> cached_amax = std::nullopt;
   /// amax_bits(x), computed once.

@@ -10,18 +10,23 @@
 
 namespace amaxscope {
 
-/// Names: min max mean std l1_norm l2_norm cur_amax dynamic_range numel nonzero nan inf rms.
-/// Any NaN makes min, max, cur_amax, mean, std, the norms and rms NaN. Inf makes cur_amax, the norms and rms
-/// Inf, mean the Inf of that sign (NaN with both signs) and std NaN. Then the counts nan and inf, min_finite,
-/// max_finite and amax_finite are reported beside what was asked for; min_finite and max_finite are left out
-/// where the minimum or maximum is itself infinite. dynamic_range is log2(amax / smallest non-zero magnitude)
-/// over finite elements, 0 with the flag "zero" when all are zero. std is the sample standard deviation,
-/// absent for one element. No element: only numel (0), asked for or not.
+/// Names: min max mean std l1_norm l2_norm cur_amax dynamic_range numel nonzero nan inf rms min_finite
+/// max_finite amax_finite skewness kurtosis peak_rms.
+/// Any NaN makes min, max, cur_amax, mean, std, skewness, kurtosis, the norms, rms and peak_rms NaN. Inf
+/// makes cur_amax, the norms and rms Inf, mean the Inf of that sign (NaN with both signs) and std, skewness,
+/// kurtosis and peak_rms NaN. Then the counts nan and inf, min_finite, max_finite and amax_finite are
+/// reported beside what was asked for. dynamic_range is log2(amax / smallest non-zero magnitude) over finite
+/// elements, 0 with the flag "zero" when all are zero. peak_rms is amax / rms, 0 with the flag "zero" when
+/// all are zero. std is the sample standard deviation, absent for one element. skewness is (m3 / n) / (m2 /
+/// n)^1.5 and kurtosis the excess (m4 / n) / (m2 / n)^2 - 3, of the population; absent when all elements are
+/// equal. No element: only numel (0), asked for or not.
 class MomentsAccumulator final : public StatAccumulator {
  public:
   explicit MomentsAccumulator(std::vector<std::string> names);
   static const std::vector<std::string>& known_names();
 
+  /// What must be fed for the names asked for.
+  [[nodiscard]] MomentOrder order() const noexcept { return order_; }
   void feed(const TensorMoments& moments);
   [[nodiscard]] std::string id() const override;
   void reset() override;
@@ -35,6 +40,8 @@ class MomentsAccumulator final : public StatAccumulator {
 
  private:
   std::vector<std::string> names_;
+  bool std_;
+  MomentOrder order_;
   TensorMoments moments_;
 };
 

@@ -72,11 +72,22 @@ TEST(BlockwiseRange, OrientationsAndTiles) {
   EXPECT_EQ(range_of({1, 1, 64, 1, 1, 32, 8, 2, 512}, {3, 3}, 2, 2), 2.0);
 }
 
-TEST(BlockwiseRange, ABlockThatIsNotFiniteMakesItNaN) {
+/// log2(max) - log2(min) as the reference has it: Inf - finite, Inf - Inf, and whatever a NaN is in.
+TEST(BlockwiseRange, InfBesideFiniteElementsIsAnInfiniteRange) {
+  EXPECT_EQ(range_of({kInf, 2, 1, 1}, {4}, 2), double{kInf});
+  EXPECT_EQ(range_of({1, 1, 1, -kInf}, {2, 2}, 2, 2), double{kInf});
+  EXPECT_EQ(range_of({kInf, 2, 1, 4}, {2, 2}, 2, 1, true), double{kInf});
+}
+
+TEST(BlockwiseRange, NaNOrInfAloneIsNaN) {
   EXPECT_TRUE(std::isnan(range_of({1, 2, kNaN, 1}, {4}, 2)));
-  EXPECT_TRUE(std::isnan(range_of({kInf, 2, 1, 1}, {4}, 2)));
-  EXPECT_TRUE(std::isnan(range_of({1, 1, 1, -kInf}, {2, 2}, 2, 2)));
+  EXPECT_TRUE(std::isnan(range_of({1, 2, kInf, -kInf}, {4}, 2)));
+  EXPECT_TRUE(std::isnan(range_of({1, 2, 0, kInf}, {4}, 2))) << "zeros do not count";
+  EXPECT_TRUE(std::isnan(range_of({kInf, 2, kNaN, 1}, {4}, 2))) << "NaN wins over Inf";
+  EXPECT_TRUE(std::isnan(range_of({kNaN, 1, kInf, 2}, {4}, 2))) << "in any order";
   EXPECT_TRUE(std::isnan(range_of({1, 1, 1, kNaN}, {2, 2}, 2, 1, true)));
+  // Columns [Inf Inf] and [2 2]: each row is Inf beside a finite element, a column is Inf alone.
+  EXPECT_TRUE(std::isnan(range_of({kInf, 2, kInf, 2}, {2, 2}, 2, 1, true)));
 }
 
 TEST(BlockwiseRange, SubnormalsAndTheWholeRangeOfFp32) {

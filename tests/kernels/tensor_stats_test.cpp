@@ -62,11 +62,15 @@ void expect_identity(const TensorMoments& moments) {
   EXPECT_EQ(moments.nonzero, 0U);
   EXPECT_EQ(moments.min, kInf);
   EXPECT_EQ(moments.max, -kInf);
+  EXPECT_EQ(moments.min_finite, kInf);
+  EXPECT_EQ(moments.max_finite, -kInf);
   EXPECT_EQ(moments.amax_finite, 0.0F);
   EXPECT_EQ(moments.amin_nonzero, kInf);
   EXPECT_EQ(moments.sum, 0.0);
   EXPECT_EQ(moments.mean, 0.0);
   EXPECT_EQ(moments.m2, 0.0);
+  EXPECT_EQ(moments.m3, 0.0);
+  EXPECT_EQ(moments.m4, 0.0);
 }
 
 TEST(TensorStats, OfNothingIsTheIdentityOfMerge) {
@@ -107,6 +111,8 @@ TEST(TensorStats, NonFiniteElementsAreCountedAndLeftOut) {
   EXPECT_EQ(moments.nonzero, 7U);
   EXPECT_EQ(moments.min, -kInf);
   EXPECT_EQ(moments.max, kInf);
+  EXPECT_EQ(moments.min_finite, 0.0F);
+  EXPECT_EQ(moments.max_finite, 3.0F);
   EXPECT_EQ(moments.amax_finite, 3.0F);
   EXPECT_EQ(moments.amin_nonzero, 1.0F);
   EXPECT_EQ(moments.sum, 4.0);
@@ -239,6 +245,77 @@ TEST(TensorStats, HalfTypesGiveTheStatisticsOfTheirFp32Values) {
     EXPECT_EQ(direct.amin_nonzero, widened.amin_nonzero);
     EXPECT_EQ(direct.min, widened.min);
   }
+}
+
+/// Central moments by two loops in long double.
+struct CentralMoments {
+  explicit CentralMoments(const std::vector<float>& values) {
+    const Reference reference(values);
+    for (const float x : values) {
+      const long double d = static_cast<long double>(x) - reference.mean;
+      m2 += d * d;
+      m3 += d * d * d;
+      m4 += d * d * d * d;
+      size += std::abs(d * d * d);
+    }
+  }
+  long double m2 = 0, m3 = 0, m4 = 0;
+  long double size = 0;  ///< of the terms of m3, which cancel
+};
+
+void expect_moments(const TensorMoments& moments, const CentralMoments& expected) {
+  expect_relative(moments.m2, expected.m2, 1e-12);
+  EXPECT_NEAR(moments.m3, static_cast<double>(expected.m3), static_cast<double>(expected.size) * 1e-12);
+  expect_relative(moments.m4, expected.m4, 1e-12);
+}
+
+TEST(TensorStats, HigherMomentsByHand) {
+  const Tensor x = Tensor::of<float>({0, 0, 0, 4}, {4});
+  const TensorMoments moments = tensor_stats(x, MomentOrder::kFourth);
+  EXPECT_EQ(moments.m2, 12.0);  // deviations -1, -1, -1, 3
+  EXPECT_EQ(moments.m3, 24.0);
+  EXPECT_EQ(moments.m4, 84.0);
+  EXPECT_EQ(tensor_stats(x).m3, 0.0) << "only when asked for";
+  EXPECT_EQ(tensor_stats(x).m2, 12.0);
+}
+
+TEST(TensorStats, HigherMomentsEqualTheDefinition) {
+  for (const std::int64_t length : {1, 2, 15, 17, 2047, 2048, 2049, 10'007}) {
+    const std::vector<float> values = sample(length, 31);
+    const Tensor x = Tensor::of<float>(std::span<const float>(values), {length});
+    expect_moments(tensor_stats(x, MomentOrder::kFourth), CentralMoments(values));
+  }
+}
+
+TEST(TensorStats, HigherMomentsOfPartsWithUnequalMeansMerge) {
+  std::vector<float> all;
+  TensorMoments merged;
+  float centre = 0;
+  for (const std::int64_t length : {300, 1, 0, 5000, 77}) {
+    std::vector<float> part = sample(length, static_cast<unsigned>(40 + length));
+    for (float& x : part) x += centre;
+    centre = centre * -2 + 10;
+    merged.merge(
+        tensor_stats(Tensor::of<float>(std::span<const float>(part), {length}), MomentOrder::kFourth));
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  expect_moments(merged, CentralMoments(all));
+}
+
+TEST(TensorStats, HigherMomentsLeaveOutWhatIsNotFinite) {
+  const Tensor x = Tensor::of<float>({0, kNaN, 0, kInf, 0, 4, -kInf}, {7});
+  const TensorMoments moments = tensor_stats(x, MomentOrder::kFourth);
+  EXPECT_EQ(moments.m3, 24.0);
+  EXPECT_EQ(moments.m4, 84.0);
+}
+
+TEST(TensorStats, RecentredMomentsAreSumsAboutTheOtherCentre) {
+  const TensorMoments moments = tensor_stats(Tensor::of<float>({0, 0, 0, 4}, {4}), MomentOrder::kFourth);
+  const CentredMoments about_three = recentred(moments, moments.mean - 3);  // deviations -3, -3, -3, 1
+  EXPECT_EQ(about_three.m2, 28.0);
+  EXPECT_EQ(about_three.m3, -80.0);
+  EXPECT_EQ(about_three.m4, 244.0);
+  EXPECT_EQ(recentred(TensorMoments(), 5.0).m4, 0.0);
 }
 
 TEST(TensorStats, PaddingIsNotRead) {

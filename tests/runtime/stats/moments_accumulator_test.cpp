@@ -26,7 +26,7 @@ MomentsAccumulator every_statistic() { return MomentsAccumulator(MomentsAccumula
 
 void feed(MomentsAccumulator& accumulator, std::vector<float> values) {
   const auto count = static_cast<std::int64_t>(values.size());
-  accumulator.feed(tensor_stats(TensorView(values.data(), DType::kF32, Shape{count})));
+  accumulator.feed(tensor_stats(TensorView(values.data(), DType::kF32, Shape{count}), accumulator.order()));
 }
 
 /// Micro-batches of each rank.
@@ -60,6 +60,10 @@ TEST(MomentsAccumulator, HandWorkedValues) {
   EXPECT_EQ(value_of(values, "nonzero"), 3.0);
   EXPECT_EQ(value_of(values, "nan"), 0.0);
   EXPECT_EQ(value_of(values, "inf"), 0.0);
+  EXPECT_EQ(value_of(values, "min_finite"), -3.0);
+  EXPECT_EQ(value_of(values, "max_finite"), 4.0);
+  EXPECT_EQ(value_of(values, "amax_finite"), 4.0);
+  EXPECT_DOUBLE_EQ(*value_of(values, "peak_rms"), 4 / std::sqrt(25.25 / 4));
   EXPECT_EQ(values.size(), MomentsAccumulator::known_names().size());
 }
 
@@ -113,6 +117,76 @@ TEST(MomentsAccumulator, OneElementHasNoStdAndSpoilsNobodyElses) {
   EXPECT_DOUBLE_EQ(*value_of(reduce({{{1.0F}}, {{3.0F}}}), "std"), std::sqrt(2.0));
 }
 
+/// Skewness and excess kurtosis by the definition, in two loops.
+std::pair<double, double> shape_of(const std::vector<double>& values) {
+  const auto n = static_cast<double>(values.size());
+  double mean = 0;
+  for (const double x : values) mean += x / n;
+  double m2 = 0;
+  double m3 = 0;
+  double m4 = 0;
+  for (const double x : values) {
+    const double d = x - mean;
+    m2 += d * d / n;
+    m3 += d * d * d / n;
+    m4 += d * d * d * d / n;
+  }
+  return {m3 / std::pow(m2, 1.5), m4 / (m2 * m2) - 3};
+}
+
+TEST(MomentsAccumulator, SkewnessAndKurtosisByHand) {
+  // 0 0 0 4: deviations -1 -1 -1 3; moments 3, 6, 21. Skewness 6 / 3^1.5, kurtosis 21 / 9 - 3.
+  for (const Ranks& ranks :
+       {Ranks{{{0, 0, 0, 4}}}, Ranks{{{0, 0}, {0}}, {{4}}}, Ranks{{{0}}, {{}}, {{0, 4}, {0}}}}) {
+    const auto values = reduce(ranks, {"skewness", "kurtosis"});
+    EXPECT_DOUBLE_EQ(*value_of(values, "skewness"), 6 / std::sqrt(27.0));
+    EXPECT_DOUBLE_EQ(*value_of(values, "kurtosis"), 21.0 / 9 - 3);
+  }
+}
+
+TEST(MomentsAccumulator, ShapeOfRanksWithUnequalMeansIsThatOfTheConcatenation) {
+  const std::vector<double> all = {0, 1, 2, 30, 100, 101, 102, 103, -7, -7.5, 2000};
+  const auto [skewness, kurtosis] = shape_of(all);
+  const auto values = reduce({{{0, 1}, {2, 30}}, {{}}, {{100, 101, 102, 103}}, {{-7, -7.5F}, {2000}}},
+                             {"std", "skewness", "kurtosis"});
+  EXPECT_NEAR(*value_of(values, "skewness"), skewness, 1e-12);
+  EXPECT_NEAR(*value_of(values, "kurtosis"), kurtosis, 1e-11);
+}
+
+TEST(MomentsAccumulator, WhatDoesNotVaryHasNoShape) {
+  for (const Ranks& ranks : {Ranks{{{5}}}, Ranks{{{0.1F, 0.1F}}, {{0.1F}}}, Ranks{{{0, -0.0F}}}}) {
+    EXPECT_TRUE(reduce(ranks, {"skewness", "kurtosis"}).empty());
+  }
+  EXPECT_THAT(names_of(reduce({{{}}}, {"skewness"})), ElementsAre("numel"));
+}
+
+TEST(MomentsAccumulator, ShapeIsNanWithWhatIsNotFinite) {
+  for (const float odd : {kNan, kInf}) {
+    const auto values = reduce({{{1, 2}}, {{odd, 7}}}, {"skewness", "kurtosis", "peak_rms"});
+    for (const char* name : {"skewness", "kurtosis", "peak_rms"}) {
+      EXPECT_TRUE(std::isnan(value_of(values, name).value())) << name;
+    }
+    EXPECT_EQ(value_of(values, "amax_finite"), 7.0);
+  }
+}
+
+TEST(MomentsAccumulator, PeakOverRmsOfTheWholeTensor) {
+  // 3 of one rank over the rms of all four: sqrt(12 / 4).
+  EXPECT_DOUBLE_EQ(*value_of(reduce({{{1, 1}}, {{-3, 1}}}, {"peak_rms"}), "peak_rms"), std::sqrt(3.0));
+  const auto zero = reduce({{{0, 0}}, {{}}}, {"peak_rms"});
+  EXPECT_EQ(value_of(zero, "peak_rms"), 0.0);
+  EXPECT_THAT(flags_of(zero, "peak_rms"), ElementsAre("zero"));
+}
+
+TEST(MomentsAccumulator, FiniteExtremesOnRequest) {
+  const auto values = reduce({{{1, -2}}, {{0.5F}}}, {"min_finite", "amax_finite", "max_finite"});
+  EXPECT_THAT(names_of(values), ElementsAre("min_finite", "amax_finite", "max_finite"));
+  EXPECT_EQ(value_of(values, "min_finite"), -2.0);
+  EXPECT_EQ(value_of(values, "max_finite"), 1.0);
+  EXPECT_THAT(names_of(reduce({{{kNan}}}, {"min_finite", "max_finite", "amax_finite"})),
+              UnorderedElementsAre("nan", "inf"));
+}
+
 TEST(MomentsAccumulator, AllZero) {
   const auto values = reduce({{{0.0F, -0.0F}}, {{0.0F, 0.0F}}});
   EXPECT_EQ(value_of(values, "dynamic_range"), 0.0);
@@ -159,7 +233,7 @@ TEST(MomentsAccumulator, InfMakesNormsInfAndStdNan) {
   EXPECT_EQ(value_of(values, "inf"), 1.0);
   EXPECT_EQ(value_of(values, "amax_finite"), 4.0);
   EXPECT_EQ(value_of(values, "min_finite"), -4.0);
-  EXPECT_FALSE(value_of(values, "max_finite").has_value());
+  EXPECT_EQ(value_of(values, "max_finite"), 2.0);
 }
 
 TEST(MomentsAccumulator, MeanTakesTheSignOfInf) {
@@ -244,6 +318,9 @@ TEST(MomentsAccumulator, LargeFloatsHaveAFiniteNorm) {
 TEST(MomentsAccumulator, SecondMomentTravelsOnlyWhenItIsAskedFor) {
   EXPECT_EQ(MomentsAccumulator({"mean", "l2_norm", "dynamic_range"}).moment_words(), 0U);
   EXPECT_EQ(MomentsAccumulator({"std"}).moment_words(), 1U);
+  EXPECT_EQ(MomentsAccumulator({"std"}).order(), MomentOrder::kSecond);
+  EXPECT_EQ(MomentsAccumulator({"kurtosis"}).moment_words(), 3U);
+  EXPECT_EQ(MomentsAccumulator({"min", "skewness"}).order(), MomentOrder::kFourth);
 }
 
 TEST(MomentsAccumulator, IdNamesWhatIsAskedFor) {
