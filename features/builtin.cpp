@@ -11,6 +11,7 @@
 #include "features/nonfinite_guard.hpp"
 #include "features/per_tensor_scaling.hpp"
 #include "features/recipe_override.hpp"
+#include "features/trends.hpp"
 
 namespace amaxscope {
 
@@ -28,6 +29,7 @@ FeatureRegistry builtin_features() {
   registry.add(log_nvfp4_tensor_stats_entry());
   registry.add(compare_gemm_entry());
   registry.add(recipe_override_entry());
+  registry.add(trends_entry());
   registry.add(base_log_tensor_stats_entry());
   return registry;
 }

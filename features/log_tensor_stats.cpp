@@ -1,33 +1,27 @@
 #include "features/log_tensor_stats.hpp"
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "features/inspecting.hpp"
+#include "runtime/stats/channel_accumulator.hpp"
+#include "runtime/stats/magnitude_accumulators.hpp"
 #include "runtime/stats/moments_accumulator.hpp"
+#include "runtime/stats/update_accumulator.hpp"
 
 namespace amaxscope {
 
 namespace {
 
-constexpr std::string_view kBlockRange = "max_blockwise_dynamic_range";
-
-struct BlockShape {
-  int size = 32;
-  int dims = 1;
-};
-
-/// The schema allows no other; a feature that was made without one is checked here.
-BlockShape block_shape(const Feature& feature, const StatRequest& request) {
-  const auto parameter = [&](std::string_view name, std::int64_t fallback) {
-    const auto found = request.parameters.find(name);
-    return found == request.parameters.end() ? fallback : found->second;
-  };
-  constexpr std::int64_t kLargest = 1 << 30;
-  const std::int64_t size = parameter("block_size", 32);
-  const std::int64_t dims = parameter("dims", 1);
-  AMAXSCOPE_CHECK(size >= 1 && size <= kLargest && (dims == 1 || dims == 2), ErrorCode::kConfig,
-                  "{}: {} with block_size {}, dims {}; allowed are block_size 1 to {}, dims 1 or 2",
-                  feature.label(), kBlockRange, size, dims, kLargest);
-  return {static_cast<int>(size), static_cast<int>(dims)};
+/// A parameter of a statistic; the schema allows no other value, a feature that was made without one is
+/// checked here.
+int parameter(const Feature& feature, const StatRequest& request, std::string_view name, int fallback,
+              std::int64_t most = 1 << 30) {
+  const auto found = request.parameters.find(name);
+  const std::int64_t value = found == request.parameters.end() ? fallback : found->second;
+  AMAXSCOPE_CHECK(value >= 1 && value <= most, ErrorCode::kConfig, "{}: {} with {} {}; allowed is 1 to {}",
+                  feature.label(), request.name, name, value, most);
+  return static_cast<int>(value);
 }
 
 /// These two are operands in both orientations along the block dimension.
@@ -35,54 +29,108 @@ bool has_both_orientations(const InspectedTensor& tensor) {
   return tensor.kind == TensorKind::kActivation || tensor.kind == TensorKind::kWeight;
 }
 
+ColumnSplit column_split(const InspectedTensor& tensor) {
+  if (tensor.layout != Layout::kShard1 || tensor.tp_group == nullptr) return {};
+  return {.parts = tensor.tp_group->size(), .part = tensor.tp_group->rank()};
+}
+
+void feed_moments(StatAccumulator& into, const InspectContext& context) {
+  auto& moments = static_cast<MomentsAccumulator&>(into);
+  moments.feed(context.moments(moments.order()));
+}
+
+void feed_range(StatAccumulator& into, const InspectContext& context) {
+  auto& range = static_cast<BlockRangeAccumulator&>(into);
+  if (context.x.numel() == 0) return range.feed(std::nullopt);
+  range.feed(
+      max_blockwise_dynamic_range(context.x, range.block_size(), range.dims(), range.both_orientations()));
+}
+
+void feed_histogram(StatAccumulator& into, const InspectContext& context) {
+  static_cast<HistogramAccumulator&>(into).feed(context.x);
+}
+
+void feed_outliers(StatAccumulator& into, const InspectContext& context) {
+  static_cast<OutlierAccumulator&>(into).feed(context.moments(), context.x);
+}
+
+void feed_channels(StatAccumulator& into, const InspectContext& context) {
+  static_cast<ChannelAccumulator&>(into).feed(context.x);
+}
+
+void feed_update(StatAccumulator& into, const InspectContext& context) {
+  static_cast<UpdateAccumulator&>(into).feed(context.x, context.weight, context.normalized_gradient);
+}
+
+bool is_observed(const InspectedTensor& tensor, std::string_view kind) {
+  return !tensor.kind && tensor.name == kind;
+}
+
 }  // namespace
+
+std::vector<LogTensorStats::Measure> LogTensorStats::measures_for(const FeatureParams& params,
+                                                                  const InspectedTensor& tensor,
+                                                                  Registration& registration) const {
+  std::vector<Measure> measures;
+  const auto declare = [&](auto feed, const std::function<std::unique_ptr<StatAccumulator>()>& make) {
+    measures.push_back({&registration.declare(tensor, params.schedule, make), feed});
+  };
+  std::vector<std::string> moments;
+  std::vector<std::string> updates;
+  for (const StatRequest& request : stat_requests(params)) {
+    if (request.name == "max_blockwise_dynamic_range") {
+      const int size = parameter(*this, request, "block_size", 32);
+      const int dims = parameter(*this, request, "dims", 1, 2);
+      declare(feed_range, [&] {
+        return std::make_unique<BlockRangeAccumulator>(size, dims, has_both_orientations(tensor));
+      });
+    } else if (request.name == "histogram") {
+      const int bins = parameter(*this, request, "bins", 32);
+      declare(feed_histogram, [&] { return std::make_unique<HistogramAccumulator>(bins); });
+    } else if (request.name == "outliers") {
+      const int threshold = parameter(*this, request, "threshold", 10);
+      declare(feed_outliers, [&] { return std::make_unique<OutlierAccumulator>(threshold); });
+    } else if (request.name == "outlier_channels") {
+      const int top = parameter(*this, request, "top", 4);
+      declare(feed_channels, [&] { return std::make_unique<ChannelAccumulator>(top, column_split(tensor)); });
+    } else if (std::ranges::find(UpdateAccumulator::known_names(), request.name) ==
+               UpdateAccumulator::known_names().end()) {
+      moments.push_back(request.name);
+    } else if (is_observed(tensor, "update")) {
+      updates.push_back(request.name);
+    } else if (!is_observed(tensor, "parameter")) {
+      registration.skip(tensor, request.name,
+                        "it is a statistic of updates, which observe_update hands in under the name of the "
+                        "parameter; select them with observe:");
+    }
+  }
+  if (!moments.empty()) {
+    declare(feed_moments, [&] { return std::make_unique<MomentsAccumulator>(moments); });
+  }
+  if (!updates.empty()) declare(feed_update, [&] { return std::make_unique<UpdateAccumulator>(updates); });
+  return measures;
+}
 
 void LogTensorStats::register_tensor(const InspectedTensor& tensor, Registration& registration) {
   const FeatureParams* params = params_of_inspected(config(), tensor);
   if (params == nullptr) return;
-  Cells cells;
-  std::vector<std::string> names;
-  for (const StatRequest& request : stat_requests(*params)) {
-    if (request.name != kBlockRange) {
-      names.push_back(request.name);
-      continue;
-    }
-    const BlockShape block = block_shape(*this, request);
-    cells.ranges.push_back(&registration.declare(tensor, params->schedule, [&] {
-      return std::make_unique<BlockRangeAccumulator>(block.size, block.dims, has_both_orientations(tensor));
-    }));
-  }
-  if (!names.empty()) {
-    cells.moments = &registration.declare(tensor, params->schedule,
-                                          [&] { return std::make_unique<MomentsAccumulator>(names); });
-  }
-  if (cells.moments != nullptr || !cells.ranges.empty()) cells_.insert_or_assign(&tensor, std::move(cells));
+  std::vector<Measure> measures = measures_for(*params, tensor, registration);
+  if (!measures.empty()) measures_.insert_or_assign(&tensor, std::move(measures));
 }
 
 Decision LogTensorStats::inspect_tensor_enabled(const InspectedTensor& tensor, std::int64_t iteration) const {
   const FeatureParams* params = params_of_inspected(config(), tensor);
   if (params == nullptr) return Decision::never();
-  if (!cells_.contains(&tensor) && stat_requests(*params).empty()) return Decision::never();
+  if (!measures_.contains(&tensor) && stat_requests(*params).empty()) return Decision::never();
   return Decision::of(params->schedule, iteration);
 }
 
 void LogTensorStats::inspect_tensor(const InspectContext& context) {
-  const auto found = cells_.find(&context.tensor);
-  if (found == cells_.end()) return;
-  const Phase phase = context.moment.phase;
-  if (const StatCell* cell = found->second.moments) {
-    auto& moments = static_cast<MomentsAccumulator&>(cell->of(phase));
-    if (counts(context, moments)) moments.feed(context.moments(moments.order()));
-  }
-  for (const StatCell* cell : found->second.ranges) {
-    auto& range = static_cast<BlockRangeAccumulator&>(cell->of(phase));
-    if (!counts(context, range)) continue;
-    if (context.x.numel() == 0) {
-      range.feed(std::nullopt);
-    } else {
-      range.feed(max_blockwise_dynamic_range(context.x, range.block_size(), range.dims(),
-                                             range.both_orientations()));
-    }
+  const auto found = measures_.find(&context.tensor);
+  if (found == measures_.end()) return;
+  for (const Measure& measure : found->second) {
+    StatAccumulator& accumulator = measure.cell->of(context.moment.phase);
+    if (counts(context, accumulator)) measure.feed(accumulator, context);
   }
 }
 

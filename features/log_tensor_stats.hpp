@@ -14,7 +14,9 @@ class LogTensorStats final : public Feature {
   explicit LogTensorStats(FeatureConfig config) : Feature(std::move(config)) {}
 
   [[nodiscard]] bool alters_numerics() const override { return false; }
-  /// Throws Error(kConfig) for a block size or dims that max_blockwise_dynamic_range does not have.
+  /// Statistics of updates are skipped, with one warning, for everything that is no update; silently for
+  /// observed parameters, whose updates are observed under the same name. Throws Error(kConfig) for a
+  /// parameter out of range (a feature made without the schema's check).
   void register_tensor(const InspectedTensor& tensor, Registration& registration) override;
   [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor& tensor,
                                                 std::int64_t iteration) const override;
@@ -22,11 +24,15 @@ class LogTensorStats final : public Feature {
   void inspect_tensor(const InspectContext& context) override;
 
  private:
-  struct Cells {
-    const StatCell* moments = nullptr;  ///< null: none of its statistics is asked for
-    std::vector<const StatCell*> ranges;
+  /// One accumulator and how it is fed.
+  struct Measure {
+    const StatCell* cell;
+    void (*feed)(StatAccumulator&, const InspectContext&);
   };
-  std::unordered_map<const InspectedTensor*, Cells> cells_;
+  [[nodiscard]] std::vector<Measure> measures_for(const FeatureParams& params, const InspectedTensor& tensor,
+                                                  Registration& registration) const;
+
+  std::unordered_map<const InspectedTensor*, std::vector<Measure>> measures_;
 };
 
 FeatureEntry log_tensor_stats_entry();

@@ -14,6 +14,55 @@ std::vector<StatSchema> base_statistics() {
           {.name = "l2_norm", .doc = "Square root of the sum of squares."}};
 }
 
+KeySchema positive(std::string name, std::string fallback, std::string doc) {
+  return {.name = std::move(name),
+          .type = KeyType::kInteger,
+          .default_text = std::move(fallback),
+          .doc = std::move(doc),
+          .minimum = 1};
+}
+
+std::vector<StatSchema> magnitude_statistics() {
+  return {
+      {.name = "histogram",
+       .doc = "Numbers of elements by power of two (histogram_2^K), zeros, NaN and Inf; the powers of two "
+              "are in the "
+              "JSON records only.",
+       .parameters = {positive("bins", "32",
+                               "How many powers of two to report, from the highest that occurs.")},
+       .addition = true},
+      {.name = "outliers",
+       .doc =
+           "Number and percentage of elements whose magnitude is above threshold times the rms of the whole "
+           "tensor.",
+       .parameters = {positive("threshold", "10", "In units of the rms.")},
+       .addition = true},
+      {.name = "outlier_channels",
+       .doc =
+           "The columns with most energy: index in the whole tensor, share of its energy, and in how many of "
+           "the last 16 due steps the column was among the top.",
+       .parameters = {positive("top", "4", "How many columns.")},
+       .addition = true},
+  };
+}
+
+std::vector<StatSchema> update_statistics() {
+  return {
+      {.name = "update_ratio",
+       .doc = "Of updates (observe:): rms of the update over rms of the weight.",
+       .addition = true},
+      {.name = "lost_updates%",
+       .doc =
+           "Of updates (observe:): percentage of the updates that are not zero and that adding to the stored "
+           "weight leaves without effect.",
+       .addition = true},
+      {.name = "adam_ratio",
+       .doc =
+           "Of updates (observe:): rms of g / sqrt(v), the gradient over the root of Adam's second moment.",
+       .addition = true},
+  };
+}
+
 std::vector<StatSchema> gemm_statistics() {
   std::vector<StatSchema> all = base_statistics();
   all.push_back({.name = "cur_amax", .doc = "Largest magnitude; NaN when an element is NaN."});
@@ -55,6 +104,8 @@ std::vector<StatSchema> gemm_statistics() {
   all.push_back({.name = "peak_rms",
                  .doc = "Largest magnitude over rms: how far the peak stands out; 0 when all are zero.",
                  .addition = true});
+  for (StatSchema& stat : magnitude_statistics()) all.push_back(std::move(stat));
+  for (StatSchema& stat : update_statistics()) all.push_back(std::move(stat));
   return all;
 }
 

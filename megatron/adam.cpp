@@ -29,22 +29,52 @@ struct StepFactors {
   double second_renewed;     ///< 1 - beta2
 };
 
-/// Calculated in double; moments and weights are rounded once when stored.
+/// What a step makes of one element. In double; moments and weights are rounded once when stored.
+struct Element {
+  double first_moment;
+  double second_moment;
+  double update;               ///< to be added to the weight
+  double normalized_gradient;  ///< g / (sqrt(v) + epsilon)
+};
+
+template <class A>
+Element stepped(const AdamOptions& options, const StepFactors& factors, A gradient, A first_moment,
+                A second_moment, A weight) {
+  const auto g = static_cast<double>(gradient);
+  const double m = options.beta1 * static_cast<double>(first_moment) + (1 - options.beta1) * g;
+  const double v = factors.second_kept * static_cast<double>(second_moment) + factors.second_renewed * g * g;
+  const double root = std::sqrt(v * factors.second_correction) + options.epsilon;
+  const double direction = m * factors.first_correction / root;
+  const double decay = options.weight_decay * static_cast<double>(weight);
+  return {m, v, -factors.learning_rate * (direction + decay), g / root};
+}
+
 template <class A>
 void update(const AdamOptions& options, const StepFactors& factors, std::span<const A> gradient,
             std::span<A> first_moment, std::span<A> second_moment, std::span<A> weight) {
   for (std::size_t i = 0; i < weight.size(); ++i) {
-    const auto g = static_cast<double>(gradient[i]);
-    const auto w = static_cast<double>(weight[i]);
-    const double m = options.beta1 * static_cast<double>(first_moment[i]) + (1 - options.beta1) * g;
-    const double v =
-        factors.second_kept * static_cast<double>(second_moment[i]) + factors.second_renewed * g * g;
-    const double direction =
-        m * factors.first_correction / (std::sqrt(v * factors.second_correction) + options.epsilon);
-    first_moment[i] = static_cast<A>(m);
-    second_moment[i] = static_cast<A>(v);
-    weight[i] = static_cast<A>(w - factors.learning_rate * (direction + options.weight_decay * w));
+    const Element next = stepped(options, factors, gradient[i], first_moment[i], second_moment[i], weight[i]);
+    first_moment[i] = static_cast<A>(next.first_moment);
+    second_moment[i] = static_cast<A>(next.second_moment);
+    weight[i] = static_cast<A>(static_cast<double>(weight[i]) + next.update);
   }
+}
+
+/// Tells the observer what update() will do, and changes nothing.
+template <class A>
+void preview(const AdamOptions& options, const StepFactors& factors, const Parameter& parameter,
+             std::span<const A> first_moment, std::span<const A> second_moment,
+             const UpdateObserver& observer) {
+  const auto gradient = parameter.gradient.values<A>();
+  const auto weight = parameter.master.values<A>();
+  Tensor updates(DType::kF32, parameter.master.shape());
+  Tensor normalized(DType::kF32, parameter.master.shape());
+  for (std::size_t i = 0; i < weight.size(); ++i) {
+    const Element next = stepped(options, factors, gradient[i], first_moment[i], second_moment[i], weight[i]);
+    updates.values<float>()[i] = static_cast<float>(next.update);
+    normalized.values<float>()[i] = static_cast<float>(next.normalized_gradient);
+  }
+  observer.tell(parameter, updates, normalized);
 }
 
 }  // namespace
@@ -64,7 +94,7 @@ Adam::Adam(std::vector<Parameter*> parameters, AdamOptions options)
   }
 }
 
-void Adam::step(double learning_rate, bool second_moment_lags) {
+void Adam::step(double learning_rate, bool second_moment_lags, const UpdateObserver& observer) {
   require_not_negative("learning_rate", learning_rate);
   ++steps_;
   const auto t = static_cast<double>(steps_);
@@ -73,7 +103,12 @@ void Adam::step(double learning_rate, bool second_moment_lags) {
                             second_moment_lags ? 0.0 : 1 - options_.beta2};
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i];
+    const bool wanted = observer.wants && observer.wants(parameter);
     const auto run = [&]<class A>(std::type_identity<A>) {
+      if (wanted) {
+        preview<A>(options_, factors, parameter, std::as_const(first_moments_[i]).values<A>(),
+                   std::as_const(second_moments_[i]).values<A>(), observer);
+      }
       update<A>(options_, factors, std::as_const(parameter.gradient).values<A>(),
                 first_moments_[i].values<A>(), second_moments_[i].values<A>(), parameter.master.values<A>());
     };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,15 @@ struct AdamOptions {
   double weight_decay = 0.0;
 };
 
+/// Who wants to see what a step is about to do. Both are called for each parameter, in order, before it
+/// changes; what tell() is given is computed only when wants() said so, and lives during the call.
+struct UpdateObserver {
+  std::function<bool(const Parameter&)> wants;
+  /// update: f32, what will be added to the master copy; normalized_gradient: f32, g / (sqrt(v) + epsilon)
+  /// with the second moment this step uses (bias corrected, this gradient included).
+  std::function<void(const Parameter&, const TensorView& update, const TensorView& normalized_gradient)> tell;
+};
+
 class Adam {
  public:
   /// Parameters must outlive the optimizer. Throws Error(kUsage) for a null parameter or an option out of
@@ -26,7 +36,7 @@ class Adam {
   /// One update from parameter->gradient at this learning rate; refreshes the compute copies. Calculated in
   /// double. weight_decay applies to every parameter given, norms and biases included.
   /// second_moment_lags: the second moments are used and left as they are (a planted fault).
-  void step(double learning_rate, bool second_moment_lags = false);
+  void step(double learning_rate, bool second_moment_lags = false, const UpdateObserver& observer = {});
   [[nodiscard]] const AdamOptions& options() const noexcept { return options_; }
 
   // For saving and restoring; moments by the order of the parameters.

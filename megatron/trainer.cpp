@@ -1,6 +1,7 @@
 #include "megatron/trainer.hpp"
 
 #include "core/error.hpp"
+#include "kernels/cast.hpp"
 #include "megatron/counter_hash.hpp"
 #include "megatron/gradients.hpp"
 #include "megatron/layers/operand_quantizers.hpp"
@@ -140,7 +141,7 @@ StepReport Trainer::step(const BatchSource& batches) {
   report.learning_rate = options_.learning_rate.at(iteration_);
   if (options_.clip_norm > 0 && !jumps) clip_gradients(parameters, report.gradient_norm, options_.clip_norm);
   if (session_ != nullptr) tell_session(report);
-  adam_->step(report.learning_rate, jumps);
+  adam_->step(report.learning_rate, jumps, update_observer());
   if (training_faults_ != nullptr) training_faults_->end_step();
   if (delayed_ != nullptr) delayed_->update();
   if (session_ != nullptr) session_->step();
@@ -169,6 +170,27 @@ void Trainer::tell_session(const StepReport& report) {
   for (const Parameter* const parameter : model_->parameters()) {
     session_->observe(parameter->name, "parameter", parameter->master, parameter->layout);
   }
+}
+
+UpdateObserver Trainer::update_observer() {
+  if (session_ == nullptr) return {};
+  return {.wants =
+              [this](const Parameter& parameter) {
+                return session_->observes_update(parameter.name, parameter.layout);
+              },
+          .tell =
+              [this](const Parameter& parameter, const TensorView& update,
+                     const TensorView& normalized_gradient) {
+                // A weight without a master copy (a planted fault) is told of as it is stored.
+                Tensor stored;
+                if (training_faults_ != nullptr && training_faults_->weights_are_bf16()) {
+                  stored = Tensor(DType::kBF16, parameter.master.shape());
+                  convert(parameter.master, stored);
+                }
+                session_->observe_update(parameter.name,
+                                         stored.defined() ? stored.view() : parameter.master.view(), update,
+                                         parameter.layout, &normalized_gradient);
+              }};
 }
 
 void Trainer::run(std::int64_t steps, const BatchSource& batches,

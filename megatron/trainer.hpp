@@ -115,6 +115,7 @@ class Trainer {
   [[nodiscard]] StateIdentity identity() const;
   [[nodiscard]] int world_rank() const noexcept;
   void tell_session(const StepReport& report);
+  [[nodiscard]] UpdateObserver update_observer();
 
   TrainerOptions options_;
   TrainerGroups groups_;

@@ -87,8 +87,10 @@ bool TrainingFaults::enlarge_gradients() const {
   return true;
 }
 
+bool TrainingFaults::weights_are_bf16() const { return faults_.due(FaultKind::kNoMasterWeights) != nullptr; }
+
 void TrainingFaults::end_step() const {
-  if (faults_.due(FaultKind::kNoMasterWeights) == nullptr) return;
+  if (!weights_are_bf16()) return;
   for (Parameter* const parameter : parameters_) {
     Tensor rounded(DType::kBF16, parameter->master.shape());
     convert(parameter->master.view(), rounded);

@@ -22,6 +22,8 @@ class TrainingFaults {
   /// Before the gradient norm: adam_lag makes them jump. True: the step is neither clipped nor seen by the
   /// second moments.
   [[nodiscard]] bool enlarge_gradients() const;
+  /// no_master_weights is due: weights are what BF16 holds of them.
+  [[nodiscard]] bool weights_are_bf16() const;
   /// After the optimizer: no_master_weights.
   void end_step() const;
 

@@ -227,6 +227,14 @@ void DebugSession::observe(std::string_view name, std::string_view kind, const T
                            Layout layout, const TensorMoment& moment) {
   impl_->observe(name, kind, view, layout, moment);
 }
+bool DebugSession::observes_update(std::string_view name, Layout layout) {
+  return impl_->observes_update(name, layout);
+}
+void DebugSession::observe_update(std::string_view name, const TensorView& weight_before,
+                                  const TensorView& update, Layout layout,
+                                  const TensorView* normalized_gradient) {
+  impl_->observe_update(name, weight_before, update, layout, normalized_gradient);
+}
 void DebugSession::log_tensor_stats(std::string_view layer, std::string_view tensor, const TensorView& view,
                                     Communicator* group) {
   impl_->log_tensor_stats(layer, tensor, view, group);

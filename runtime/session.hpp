@@ -123,6 +123,14 @@ class DebugSession {
   /// `observe:` choose by name. Registers itself at its first appearance. Free when no section observes.
   void observe(std::string_view name, std::string_view kind, const TensorView& view, Layout layout,
                const TensorMoment& moment = {});
+  /// Whether observe_update() of this name would do anything in this iteration: ask before computing what it
+  /// takes.
+  [[nodiscard]] bool observes_update(std::string_view name, Layout layout);
+  /// What an optimizer step is about to do to a parameter: an observed tensor of the kind "update".
+  /// weight_before: as it is stored, in its own dtype; update: f32 or f64, what will be added to it, not yet
+  /// rounded to the weight's dtype; normalized_gradient: g / sqrt(v) of Adam, null where there is none.
+  void observe_update(std::string_view name, const TensorView& weight_before, const TensorView& update,
+                      Layout layout, const TensorView* normalized_gradient = nullptr);
   /// Feeds the base namespace's LogTensorStats: `tensor` is a free name. group null: not reduced.
   void log_tensor_stats(std::string_view layer, std::string_view tensor, const TensorView& view,
                         Communicator* group = nullptr);

@@ -42,6 +42,9 @@ class DebugSession::Impl {
   void scalar(std::string_view name, double value);
   void observe(std::string_view name, std::string_view kind, const TensorView& view, Layout layout,
                const TensorMoment& moment);
+  bool observes_update(std::string_view name, Layout layout);
+  void observe_update(std::string_view name, const TensorView& weight_before, const TensorView& update,
+                      Layout layout, const TensorView* normalized_gradient);
   void log_tensor_stats(std::string_view layer_name, std::string_view tensor, const TensorView& view,
                         Communicator* group);
   void set_reduction_group(Communicator* group);
@@ -85,7 +88,8 @@ class DebugSession::Impl {
   FreeTensor& free_tensor(std::string_view name, std::string_view tensor, Layout layout, Phase phase,
                           bool base, Communicator* group);
   void register_free(FreeTensor& target, const StatPlacement& placement, bool base);
-  void inspect_free(FreeTensor& target, const TensorView& view, const TensorMoment& moment);
+  void inspect_free(FreeTensor& target, const TensorView& view, const TensorMoment& moment,
+                    const TensorView* weight = nullptr, const TensorView* normalized_gradient = nullptr);
 
   void first_step();
   void report_idle_sections();

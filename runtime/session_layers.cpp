@@ -15,6 +15,7 @@ namespace amaxscope {
 namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+constexpr std::string_view kUpdateKind = "update";
 
 TokenSplit token_split(TensorKind tensor) noexcept {
   switch (tensor) {
@@ -31,7 +32,7 @@ TokenSplit token_split(TensorKind tensor) noexcept {
 /// them.
 TokenSplit token_split(std::string_view observed_kind) noexcept {
   constexpr std::array<std::string_view, 5> kReplicated = {"parameter", "norm_weight", "reduced_gradient",
-                                                           "optimizer_state", "update"};
+                                                           "optimizer_state", kUpdateKind};
   return std::ranges::find(kReplicated, observed_kind) != kReplicated.end() ? TokenSplit::kSameEverywhere
                                                                             : TokenSplit::kOwnTokens;
 }
@@ -159,6 +160,28 @@ void DebugSession::Impl::observe(std::string_view name, std::string_view kind, c
   inspect_free(free_tensor(name, kind, layout, moment.phase, /*base=*/false, nullptr), view, moment);
 }
 
+bool DebugSession::Impl::observes_update(std::string_view name, Layout layout) {
+  if (!enabled || !observing_) return false;
+  FreeTensor& target = free_tensor(name, kUpdateKind, layout, Phase::kForward, /*base=*/false, nullptr);
+  if (iteration < target.next) return false;
+  std::int64_t next = kNever;
+  for (const Feature* feature : target.features) {
+    const Decision decision = feature->inspect_tensor_enabled(target.tensor, iteration);
+    if (decision.enabled) return true;
+    next = std::min(next, decision.next.value_or(kNever));
+  }
+  target.next = next;
+  return false;
+}
+
+void DebugSession::Impl::observe_update(std::string_view name, const TensorView& weight_before,
+                                        const TensorView& update, Layout layout,
+                                        const TensorView* normalized_gradient) {
+  if (!enabled || !observing_) return;
+  inspect_free(free_tensor(name, kUpdateKind, layout, Phase::kForward, /*base=*/false, nullptr), update, {},
+               &weight_before, normalized_gradient);
+}
+
 void DebugSession::Impl::log_tensor_stats(std::string_view layer_name, std::string_view tensor,
                                           const TensorView& view, Communicator* group) {
   if (!enabled) return;
@@ -175,6 +198,7 @@ DebugSession::Impl::FreeTensor& DebugSession::Impl::free_tensor(std::string_view
   target->tensor.layer = name;
   target->tensor.name = tensor;
   target->tensor.layout = layout;
+  if (!base) target->tensor.tp_group = groups_.tp;
   target->tensor.training_phase = phase == Phase::kBackward ? Phase::kBackward : Phase::kForward;
   target->tensor.same_over_dp = !base && token_split(tensor) == TokenSplit::kSameEverywhere;
   target->next = iteration;
@@ -220,8 +244,8 @@ void DebugSession::Impl::register_free(FreeTensor& target, const StatPlacement& 
   registrations_changed_ = true;
 }
 
-void DebugSession::Impl::inspect_free(FreeTensor& target, const TensorView& view,
-                                      const TensorMoment& moment) {
+void DebugSession::Impl::inspect_free(FreeTensor& target, const TensorView& view, const TensorMoment& moment,
+                                      const TensorView* weight, const TensorView* normalized_gradient) {
   if (iteration < target.next) return;
   std::int64_t next = kNever;
   bool any = false;
@@ -233,7 +257,9 @@ void DebugSession::Impl::inspect_free(FreeTensor& target, const TensorView& view
                                .rowwise = nullptr,
                                .columnwise = nullptr,
                                .quantizer = nullptr,
-                               .tp_amax = nullptr};
+                               .tp_amax = nullptr,
+                               .weight = weight,
+                               .normalized_gradient = normalized_gradient};
   for (Feature* feature : target.features) {
     const Decision decision = feature->inspect_tensor_enabled(target.tensor, iteration);
     next = std::min(next, decision.next.value_or(kNever));

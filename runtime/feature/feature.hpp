@@ -52,6 +52,7 @@ struct InspectedTensor {
   std::optional<TensorKind> kind;
   const LayerDescription* description = nullptr;  ///< null for tensors that belong to no GEMM layer
   Layout layout = Layout::kReplicated;
+  const Communicator* tp_group = nullptr;  ///< over which it lies by its layout; null: one rank, or not known
   Phase training_phase = Phase::kForward;
   RecipeKind recipe = RecipeKind::kNone;
   bool same_over_dp = false;  ///< data-parallel ranks hold replicas (weights), not other tokens
@@ -120,6 +121,9 @@ struct InspectContext {
   /// Of a result, for a feature that needs_gemm_inputs and where the layer hands them in; else null. The
   /// originals are whole here: gathered over tp where the operand's codes are.
   const GemmInputs* gemm = nullptr;
+  /// Beside an update: the weight it is about to be added to, as stored, and g / sqrt(v). Null: not given.
+  const TensorView* weight = nullptr;
+  const TensorView* normalized_gradient = nullptr;
 
   /// What moments() has computed; start with none.
   mutable std::optional<TensorMoments> cached_moments = std::nullopt;

@@ -20,6 +20,7 @@ InspectedTensor describe(const LayerDescription& layer, TensorKind tensor) {
           .kind = tensor,
           .description = &layer,
           .layout = layout_of(layer, tensor),
+          .tp_group = layer.tp_group,
           .training_phase = training_phase(tensor),
           .recipe = layer.recipe,
           .same_over_dp = tensor == TensorKind::kWeight};

@@ -77,6 +77,7 @@ class TextSink final : public Sink {
     const std::string head = fmt::format("{} - INFO - {}_{}_", timestamp(clock_->now()),
                                          one_line(record.layer), one_line(record.tensor));
     for (const StatValue& stat : record.stats) {
+      if (stat.detail) continue;
       // The sign of a NaN means nothing, but would be printed.
       const double value = std::isnan(stat.value) ? std::numeric_limits<double>::quiet_NaN() : stat.value;
       fmt::format_to(std::back_inserter(lines_), "{}{} \t\t\t\t iteration={:06} \t\t\t\t value={:.9g}\n",

@@ -18,6 +18,7 @@ struct StatValue {
   std::string name;
   double value = 0;
   std::vector<std::string> flags = {};
+  bool detail = false;  ///< one of many (a bin): for records, not for a log that people read
 };
 
 /// What came back from the reduction; spans are as long as the accumulator asked for.
@@ -44,6 +45,14 @@ class StatAccumulator {
   [[nodiscard]] virtual std::size_t moment_words() const { return 0; }
   virtual void pack_max(std::span<std::uint32_t>) const {}
   virtual void pack_sums(std::span<double>) const {}
+  /// For an accumulator whose number of sums is known only when all ranks have spoken: a function of its
+  /// reduced maxima, so that every rank gives the same. Else sum_words() and pack_sums().
+  [[nodiscard]] virtual std::size_t sum_words_for(std::span<const std::uint32_t> /*max*/) const {
+    return sum_words();
+  }
+  virtual void pack_sums_for(std::span<const std::uint32_t> /*max*/, std::span<double> out) const {
+    pack_sums(out);
+  }
   /// Given the reduced sums of this accumulator.
   virtual void pack_moments(std::span<const double>, std::span<double>) const {}
   /// A check that has failed asks for every rank's own words (one more collective, only then). The answer may
@@ -53,6 +62,13 @@ class StatAccumulator {
   /// What a check has found; reported by the first rank of the group. The caller fills in the iteration and,
   /// where no layer is named, layer, tensor and phase.
   [[nodiscard]] virtual std::vector<Finding> findings(const ReducedStat&) const { return {}; }
+  /// Told what came back, once for each iteration in which the statistic is due and ran on some rank, before
+  /// values(): for what outlives reset() (series, persistence). On every rank of the group alike, also where
+  /// nothing was fed.
+  virtual void advance(const ReducedStat& /*reduced*/, std::int64_t /*iteration*/) {}
+  /// What people should know of the measurement itself (a statistic that cannot be given), found by
+  /// advance(); said by the first rank of the group. Each is returned once.
+  [[nodiscard]] virtual std::vector<std::string> take_warnings() { return {}; }
   /// The requested statistics. One that has no value (std of one element) is left out.
   [[nodiscard]] virtual std::vector<StatValue> values(const ReducedStat& reduced) const = 0;
 

@@ -27,6 +27,7 @@ struct PackedReduction::Slot {
   Phase phase;
   std::span<const std::uint32_t> max;
   std::size_t sum_offset = 0;
+  std::size_t sum_words = 0;
   std::size_t moment_offset = 0;
 };
 
@@ -83,12 +84,14 @@ std::vector<StatResult> PackedReduction::reduce(std::int64_t iteration) {
   for (Slot& slot : slots) {
     slot.sum_offset = sum_count;
     slot.moment_offset = moment_count;
-    sum_count += slot.own->sum_words();
+    slot.sum_words = slot.own->sum_words_for(slot.max.subspan(kRanWord));
+    sum_count += slot.sum_words;
     moment_count += slot.own->moment_words();
   }
   std::vector<double> sums(sum_count);
   for (const Slot& slot : slots) {
-    packed(*slot.entry, *slot.own).pack_sums(std::span(sums).subspan(slot.sum_offset, slot.own->sum_words()));
+    packed(*slot.entry, *slot.own)
+        .pack_sums_for(slot.max.subspan(kRanWord), std::span(sums).subspan(slot.sum_offset, slot.sum_words));
   }
   if (!sums.empty()) guard_.reduce_sum(sums, {.what = "statistics: sums"});
 
@@ -96,7 +99,7 @@ std::vector<StatResult> PackedReduction::reduce(std::int64_t iteration) {
   std::vector<double> moments(moment_count);
   for (const Slot& slot : slots) {
     packed(*slot.entry, *slot.own)
-        .pack_moments(std::span<const double>(sums).subspan(slot.sum_offset, slot.own->sum_words()),
+        .pack_moments(std::span<const double>(sums).subspan(slot.sum_offset, slot.sum_words),
                       std::span(moments).subspan(slot.moment_offset, slot.own->moment_words()));
   }
   if (!moments.empty()) guard_.reduce_sum(moments, {.what = "statistics: moments"});
@@ -106,7 +109,7 @@ std::vector<StatResult> PackedReduction::reduce(std::int64_t iteration) {
   for (const Slot& slot : slots) {
     reduced.push_back(
         {.max = slot.max.subspan(kRanWord),
-         .sums = std::span<const double>(sums).subspan(slot.sum_offset, slot.own->sum_words()),
+         .sums = std::span<const double>(sums).subspan(slot.sum_offset, slot.sum_words),
          .moments = std::span<const double>(moments).subspan(slot.moment_offset, slot.own->moment_words()),
          .ranks = guard_.group().world_ranks()});
   }
@@ -119,8 +122,9 @@ std::vector<StatResult> PackedReduction::reduce(std::int64_t iteration) {
     const std::size_t words = slots[i].own->detail_words(reduced[i]) * reduced[i].ranks.size();
     if (at + words <= details.size()) reduced[i].details = std::span(details).subspan(at, words);
     at += words;
+    slots[i].own->advance(reduced[i], iteration);
     results.push_back({slots[i].entry, slots[i].phase, slots[i].own->values(reduced[i]),
-                       slots[i].own->findings(reduced[i])});
+                       slots[i].own->findings(reduced[i]), slots[i].own->take_warnings()});
     slots[i].own->reset();
   }
   return results;

@@ -34,6 +34,7 @@ struct StatResult {
   Phase phase = Phase::kForward;  ///< the tensor's training phase, or kEval
   std::vector<StatValue> values;
   std::vector<Finding> findings;
+  std::vector<std::string> warnings;
 };
 
 class PackedReduction {

@@ -125,6 +125,9 @@ StatStore::Reduced StatStore::reduce(std::int64_t iteration) {
         }
         reduced.findings.push_back(std::move(finding));
       }
+      for (const std::string& warning : result.warnings) {
+        if (reports) log_.warn("{}: {} of {}", tensor.layer, warning, tensor.name);
+      }
       if (result.values.empty()) continue;
       const std::size_t index = tensor_index_.at(&tensor);
       StatRecord& record = records[{index, result.phase}];

@@ -11,6 +11,7 @@
 #include "core/error.hpp"
 #include "features/log_fp8_tensor_stats.hpp"
 #include "features/log_tensor_stats.hpp"
+#include "features/trends.hpp"
 #include "runtime/config/config.hpp"
 #include "tests/runtime/stats/simulated_reduction.hpp"
 
@@ -62,6 +63,7 @@ inline FeatureRegistry logging_features() {
   registry.add(log_tensor_stats_entry());
   registry.add(base_log_tensor_stats_entry());
   registry.add(log_fp8_tensor_stats_entry());
+  registry.add(trends_entry());
   return registry;
 }
 

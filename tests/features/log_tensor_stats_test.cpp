@@ -227,6 +227,145 @@ TEST(LogTensorStats, BaseNamespaceHasFreeTensorNames) {
               ElementsAre("min", "max", "mean", "std", "l1_norm", "l2_norm"));
 }
 
+TEST(LogTensorStats, ShapeAndPeakOfOneTensor) {
+  const auto feature = te_feature(
+      "LogTensorStats", "tensors: [activation], stats: [skewness, kurtosis, peak_rms, min_finite, cur_amax]");
+  const InspectedTensor tensor = gemm_tensor(TensorKind::kActivation);
+  FakeRegistration registration;
+  feature->register_tensor(tensor, registration);
+  inspect(*feature, tensor, row({0, 0}).view());
+  inspect(*feature, tensor, row({0, 4}).view());
+  const auto values = registration.values();
+  EXPECT_DOUBLE_EQ(*value_of(values, "skewness"), 6 / std::sqrt(27.0));
+  EXPECT_DOUBLE_EQ(*value_of(values, "kurtosis"), 21.0 / 9 - 3);
+  EXPECT_EQ(value_of(values, "peak_rms"), 2.0);
+  EXPECT_EQ(value_of(values, "min_finite"), 0.0);
+}
+
+TEST(LogTensorStats, AHigherOrderAfterALowerOneOfTheSameTensor) {
+  const auto low = te_feature("LogTensorStats", "tensors: [activation], stats: [std]");
+  const auto high = te_feature("LogTensorStats", "tensors: [activation], stats: [skewness]");
+  const InspectedTensor tensor = gemm_tensor(TensorKind::kActivation);
+  FakeRegistration registration;
+  for (Feature* feature : {low.get(), high.get()}) feature->register_tensor(tensor, registration);
+  const Tensor x = row({0, 0, 0, 4});
+  const TensorView view = x;
+  const InspectContext context{.tensor = tensor,
+                               .iteration = 0,
+                               .moment = {},
+                               .x = view,
+                               .has_original = true,
+                               .rowwise = nullptr,
+                               .columnwise = nullptr,
+                               .quantizer = nullptr,
+                               .tp_amax = nullptr};
+  for (Feature* feature : {low.get(), high.get(), low.get()}) feature->inspect_tensor(context);
+  EXPECT_DOUBLE_EQ(*value_of(registration.values(), "skewness"), 6 / std::sqrt(27.0));
+}
+
+TEST(LogTensorStats, HistogramOutliersAndChannels) {
+  const auto feature =
+      te_feature("LogTensorStats",
+                 "tensors: [activation], stats: [histogram, {histogram: {bins: 1}}, {outliers: "
+                 "{threshold: 2}}, outliers, {outlier_channels: {top: 1}}]");
+  const InspectedTensor tensor = gemm_tensor(TensorKind::kActivation);
+  FakeRegistration registration;
+  feature->register_tensor(tensor, registration);
+  ASSERT_EQ(registration.declared.size(), 5U);
+  const Tensor x = Tensor::of<float>({1, 0, 1, 8, 1, 1, 1, 0.5F}, Shape{2, 4});  // rms 2.9
+  inspect(*feature, tensor, x.view());
+  const auto values = registration.values();
+  EXPECT_EQ(value_of(values, "histogram_2^0"), 5.0);
+  EXPECT_EQ(value_of(values, "histogram_below_2^3"), 6.0) << "of the one with a single bin";
+  EXPECT_EQ(value_of(values, "outliers_threshold_2"), 1.0);
+  EXPECT_EQ(value_of(values, "outliers_threshold_2%"), 12.5);
+  EXPECT_EQ(value_of(values, "outliers_threshold_10"), 0.0) << "the default";
+  EXPECT_EQ(value_of(values, "outlier_channel_1_id"), 3.0);
+  EXPECT_FALSE(value_of(values, "outlier_channel_2_id").has_value());
+}
+
+TEST(LogTensorStats, EverythingOfATensorWithoutElementsAndOfOneElement) {
+  const char* body =
+      "tensors: [activation], stats: [numel, std, skewness, peak_rms, histogram, outliers, outlier_channels, "
+      "max_blockwise_dynamic_range]";
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const auto feature = te_feature("LogTensorStats", body);
+    const InspectedTensor tensor = gemm_tensor(TensorKind::kActivation);
+    FakeRegistration registration;
+    feature->register_tensor(tensor, registration);
+    inspect(*feature, tensor, TensorView(nullptr, dtype, Shape{0, 8}));
+    EXPECT_TRUE(registration.ran());
+    EXPECT_THAT(names_of(registration.values()),
+                ::testing::UnorderedElementsAre("numel", "histogram_zero", "histogram_nan", "histogram_inf"));
+    const std::vector<std::uint32_t> one = {dtype == DType::kF32   ? 0x40000000U
+                                            : dtype == DType::kF16 ? 0x4000U
+                                                                   : 0x4000U};  // 2
+    inspect(*feature, tensor, TensorView(one.data(), dtype, Shape{1, 1}));
+    const auto values = registration.values();
+    EXPECT_EQ(value_of(values, "numel"), 1.0);
+    EXPECT_FALSE(value_of(values, "std").has_value());
+    EXPECT_FALSE(value_of(values, "skewness").has_value());
+    EXPECT_EQ(value_of(values, "peak_rms"), 1.0);
+    EXPECT_EQ(value_of(values, "histogram_2^1"), 1.0);
+    EXPECT_EQ(value_of(values, "outlier_channel_1_energy%"), 100.0);
+    EXPECT_EQ(value_of(values, "outliers_threshold_10"), 0.0);
+  }
+}
+
+TEST(LogTensorStats, StatisticsOfUpdatesBelongToUpdates) {
+  const auto feature = te_feature("LogTensorStats",
+                                  "tensors: [weight], stats: [rms, update_ratio, lost_updates%, adam_ratio]");
+  const InspectedTensor weight = gemm_tensor(TensorKind::kWeight);
+  const auto observed = [](const char* kind) {
+    InspectedTensor tensor;
+    tensor.layer = "decoder.1.fc1.weight";
+    tensor.name = kind;
+    return tensor;
+  };
+  const InspectedTensor update = observed("update");
+  const InspectedTensor parameter = observed("parameter");
+  const InspectedTensor residual = observed("residual");
+  FakeRegistration of_weight;
+  feature->register_tensor(weight, of_weight);
+  EXPECT_THAT(of_weight.skipped, ElementsAre("update_ratio", "lost_updates%", "adam_ratio"));
+  EXPECT_THAT(of_weight.reasons[0], HasSubstr("observe_update"));
+  FakeRegistration of_parameter;
+  feature->register_tensor(parameter, of_parameter);
+  EXPECT_THAT(of_parameter.skipped, IsEmpty()) << "its update is observed under the same name";
+  FakeRegistration of_residual;
+  feature->register_tensor(residual, of_residual);
+  EXPECT_EQ(of_residual.skipped.size(), 3U);
+  for (const FakeRegistration* one : {&of_weight, &of_parameter, &of_residual}) {
+    EXPECT_EQ(one->declared.size(), 1U) << "rms is left";
+  }
+
+  FakeRegistration registration;
+  feature->register_tensor(update, registration);
+  const Tensor stored = Tensor::of<BF16>({to_bf16(1), to_bf16(1), to_bf16(1), to_bf16(1)}, Shape{1, 4});
+  const Tensor x = row({0.5F, 0x1p-10F, 0, 0x1p-10F});
+  const Tensor normalized = row({1, -1, 0, 1});
+  const TensorView stored_view = stored;
+  const TensorView x_view = x;
+  const TensorView normalized_view = normalized;
+  feature->inspect_tensor({.tensor = update,
+                           .iteration = 0,
+                           .moment = {},
+                           .x = x_view,
+                           .has_original = true,
+                           .rowwise = nullptr,
+                           .columnwise = nullptr,
+                           .quantizer = nullptr,
+                           .tp_amax = nullptr,
+                           .weight = &stored_view,
+                           .normalized_gradient = &normalized_view});
+  const auto values = registration.values();
+  EXPECT_THAT(registration.skipped, IsEmpty());
+  EXPECT_NEAR(*value_of(values, "update_ratio"), 0.25, 1e-5);
+  EXPECT_DOUBLE_EQ(*value_of(values, "lost_updates%"), 200.0 / 3);
+  EXPECT_DOUBLE_EQ(*value_of(values, "adam_ratio"), std::sqrt(0.75));
+  EXPECT_NEAR(*value_of(values, "rms"), 0.25, 1e-5) << "of the update itself";
+}
+
 TEST(LogTensorStats, WrongStatisticsAreErrorsAtLoad) {
   const auto error = [](const std::string& stats) {
     return load_error(
@@ -241,20 +380,30 @@ TEST(LogTensorStats, WrongStatisticsAreErrorsAtLoad) {
   EXPECT_THAT(error("{max_blockwise_dynamic_range: {dims: 3}}"), HasSubstr("dims"));
   EXPECT_THAT(error("{max_blockwise_dynamic_range: {block_size: 0}}"), HasSubstr("block_size"));
   EXPECT_THAT(error("{min: {block_size: 4}}"), HasSubstr("takes no parameters"));
+  EXPECT_THAT(error("kurtosys"), HasSubstr("did you mean \"kurtosis\""));
+  EXPECT_THAT(error("outlier_chanels"), HasSubstr("did you mean \"outlier_channels\""));
+  EXPECT_THAT(error("lost_updates"), HasSubstr("did you mean \"lost_updates%\""));
+  EXPECT_THAT(error("{histogram: {bin: 4}}"), HasSubstr("did you mean \"bins\""));
+  EXPECT_THAT(error("{histogram: {bins: 0}}"), HasSubstr("bins must be 1 or more"));
+  EXPECT_THAT(error("{outliers: {threshold: 2.5}}"), HasSubstr("threshold must be an integer"));
+  EXPECT_THAT(error("{outlier_channels: {top: 0}}"), HasSubstr("top must be 1 or more"));
 }
 
-TEST(LogTensorStats, ABlockTooLargeToNameIsRefusedAtRegistration) {
-  const auto feature =
-      te_feature("LogTensorStats",
-                 "tensors: [weight], stats: [{max_blockwise_dynamic_range: {block_size: 4294967297}}]");
-  const InspectedTensor tensor = gemm_tensor(TensorKind::kWeight);
-  FakeRegistration registration;
-  try {
-    feature->register_tensor(tensor, registration);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kConfig);
-    EXPECT_THAT(error.what(), HasSubstr("LogTensorStats of section section"));
+TEST(LogTensorStats, AParameterTooLargeIsRefusedAtRegistration) {
+  for (const char* stat :
+       {"{max_blockwise_dynamic_range: {block_size: 4294967297}}", "{histogram: {bins: 4294967297}}",
+        "{outliers: {threshold: 4294967297}}", "{outlier_channels: {top: 4294967297}}"}) {
+    const auto feature =
+        te_feature("LogTensorStats", std::string("tensors: [weight], stats: [") + stat + "]");
+    const InspectedTensor tensor = gemm_tensor(TensorKind::kWeight);
+    FakeRegistration registration;
+    try {
+      feature->register_tensor(tensor, registration);
+      FAIL() << stat;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kConfig);
+      EXPECT_THAT(error.what(), HasSubstr("LogTensorStats of section section"));
+    }
   }
 }
 

@@ -60,6 +60,49 @@ TEST(Adam, WeightDecayIsDecoupledFromTheGradient) {
   EXPECT_NEAR(weight(parameter), weight(plain) - 0.25 * 0.5 * 7, 1e-15);  // whatever the gradient
 }
 
+TEST(Adam, TellsWhatItIsAboutToDoAndDoesTheSameUnobserved) {
+  const AdamOptions options{.beta1 = 0.5, .beta2 = 0.75, .epsilon = 0, .weight_decay = 0.5};
+  Parameter observed = constant(2, DType::kF32, {2});
+  Parameter ignored = constant(2, DType::kF32, {2});
+  Parameter plain = constant(2, DType::kF32, {2});
+  ignored.name = "ignored";
+  Adam adam({&observed, &ignored}, options);
+  Adam alone({&plain}, options);
+  int told = 0;
+  const UpdateObserver observer{
+      .wants = [](const Parameter& parameter) { return parameter.name == "w"; },
+      .tell =
+          [&](const Parameter& parameter, const TensorView& update, const TensorView& normalized) {
+            EXPECT_EQ(&parameter, &observed);
+            const auto before = parameter.master.values<float>();
+            const auto updates = update.values<float>();
+            const auto ratio = normalized.values<float>();
+            if (told == 0) {
+              EXPECT_EQ(before[0], 2.0F);
+              // Step 1: m = g and v = g^2 after correction; the decay of 2 is 1. 0.25 * (sign + 1).
+              EXPECT_EQ(updates[0], -0.5F);
+              EXPECT_EQ(updates[1], 0.0F);
+              EXPECT_EQ(ratio[0], 1.0F);
+              EXPECT_EQ(ratio[1], -1.0F);
+            } else {
+              // v = (0.75 * g^2 / 4 + (16 g)^2 / 4) / (1 - 9/16): 16 / sqrt((0.75 + 256) / 4 / (7 / 16)).
+              EXPECT_NEAR(ratio[0], 16 / std::sqrt(256.75 / 1.75), 1e-6);
+            }
+            ++told;
+          }};
+  for (const double scale : {1.0, 16.0}) {
+    for (Parameter* parameter : {&observed, &ignored, &plain}) {
+      parameter->gradient.values<float>()[0] = static_cast<float>(3 * scale);
+      parameter->gradient.values<float>()[1] = static_cast<float>(-5 * scale);
+    }
+    adam.step(0.25, false, observer);
+    alone.step(0.25);
+    EXPECT_EQ(to_doubles(observed.master.view()), to_doubles(plain.master.view()));
+    EXPECT_EQ(to_doubles(ignored.master.view()), to_doubles(plain.master.view()));
+  }
+  EXPECT_EQ(told, 2);
+}
+
 TEST(Adam, AgreesWithAScalarLoop) {
   const AdamOptions options{.beta1 = 0.8, .beta2 = 0.9, .epsilon = 1e-3, .weight_decay = 0.1};
   Parameter parameter = constant(0, DType::kF64, {5});

@@ -2,10 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+
 #include "collectives/loopback_communicator.hpp"
 #include "megatron/model_support.hpp"
 #include "megatron/recorder.hpp"
 #include "megatron/trainer.hpp"
+#include "runtime/sinks/file_sinks.hpp"
 
 namespace amaxscope::megatron {
 namespace {
@@ -103,8 +108,20 @@ all:
     LogTensorStats:
       enabled: True
       tensors: [activation, weight, gradient, output, wgrad, dgrad]
-      stats: [min, max, mean, std, l1_norm, l2_norm, cur_amax, dynamic_range]
+      stats: [min, max, mean, std, l1_norm, l2_norm, cur_amax, dynamic_range, kurtosis, peak_rms, histogram,
+              outliers, outlier_channels]
       freq: 2
+    Trends:
+      enabled: True
+      tensors: [activation, weight, gradient, output, wgrad, dgrad]
+      alarm: [amax_jump, saturation, oscillation]
+updates:
+  enabled: True
+  observe: .*
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      stats: [rms, update_ratio, lost_updates%, adam_ratio]
 )";
 
 TEST(DebugTraining, ObservingChangesNoByte) {
@@ -117,6 +134,68 @@ TEST(DebugTraining, ObservingChangesNoByte) {
     EXPECT_EQ(observed.digests, plain.digests);
     EXPECT_EQ(observed.losses, plain.losses);
   }
+}
+
+constexpr const char* kUpdates = R"(
+updates:
+  enabled: True
+  observe: linear_fc1\.weight$
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      stats: [update_ratio, lost_updates%, adam_ratio]
+)";
+
+/// Of what a step changed, the weights' digest aside: read before and after, in double.
+TEST(DebugTraining, UpdatesAreReportedAsTheWeightsChange) {
+  run_loopback_ranks(2, [](Communicator& tp) {
+    std::vector<Seen> seen;
+    std::vector<StatRecord> records;
+    SessionOptions session_settings = session_options(kUpdates);
+    session_settings.extra_sinks.push_back(
+        make_callback_sink([&](const StatRecord& record) { records.push_back(record); }, nullptr));
+    const FeatureRegistry registry = with_recorder(seen);
+    DebugSession session(registry, {.world = &tp, .tp = &tp, .dp_cp = nullptr, .stage = &tp},
+                         session_settings);
+    TrainerOptions options;
+    options.model = small_model();
+    options.micro_batches = 1;
+    options.learning_rate.peak = 3e-3;
+    Trainer trainer(options, {.world = &tp, .tp = &tp, .dp = nullptr, .amax = &tp}, &session);
+    const Parameter* weight = nullptr;
+    for (const Parameter* const parameter : trainer.model().parameters()) {
+      if (parameter->name == "decoder.layers.1.mlp.linear_fc1.weight") weight = parameter;
+    }
+    ASSERT_NE(weight, nullptr);
+    for (int step = 0; step < 2; ++step) {
+      const Tensor before = weight->master.clone();
+      records.clear();
+      trainer.step(random_batches());
+      Tensor sums(DType::kF64, Shape{2});
+      for (std::size_t i = 0; i < weight->master.values<float>().size(); ++i) {
+        const auto w = static_cast<double>(before.values<float>()[i]);
+        const double change = static_cast<double>(weight->master.values<float>()[i]) - w;
+        sums.values<double>()[0] += change * change;
+        sums.values<double>()[1] += w * w;
+      }
+      tp.all_reduce(sums, ReduceOp::kSum, {Traffic::kTrainer, "test"});
+      const auto found =
+          std::ranges::find_if(records, [&](const StatRecord& r) { return r.layer == weight->name; });
+      ASSERT_NE(found, records.end());
+      EXPECT_EQ(found->tensor, "update");
+      std::map<std::string, double> stats;
+      for (const StatValue& value : found->stats) stats[value.name] = value.value;
+      EXPECT_NEAR(stats.at("update_ratio"), std::sqrt(sums.values<double>()[0] / sums.values<double>()[1]),
+                  1e-5 * stats.at("update_ratio"))
+          << "but for the rounding of the new weights";
+      EXPECT_LT(stats.at("lost_updates%"), 1.0) << "masters are f32";
+      if (step == 0) {
+        EXPECT_NEAR(stats.at("adam_ratio"), 1.0, 1e-2) << "g / |g|, but for epsilon";
+      }
+      EXPECT_EQ(records.size(), static_cast<std::size_t>(small_model().layers)) << "one a selected parameter";
+    }
+    session.close();
+  });
 }
 
 constexpr const char* kMixedPlans = R"(

@@ -369,6 +369,16 @@ TEST(BlockRangeAccumulator, NanWinsInAnyOrder) {
   }
 }
 
+TEST(BlockRangeAccumulator, AnInfiniteRangeIsKeptAndNanWinsOverIt) {
+  BlockRangeAccumulator a(32, 1, false);
+  BlockRangeAccumulator b(32, 1, false);
+  a.feed(static_cast<double>(kInf));
+  b.feed(3.0);
+  EXPECT_EQ(reduce_over({&a, &b}).at(0).value, static_cast<double>(kInf));
+  b.feed(static_cast<double>(kNan));
+  EXPECT_TRUE(std::isnan(reduce_over({&a, &b}).at(0).value));
+}
+
 TEST(BlockRangeAccumulator, EmptyIsNoZero) {
   BlockRangeAccumulator empty(32, 1, false);
   empty.feed(std::nullopt);

@@ -1,0 +1,99 @@
+#include "features/trends.hpp"
+
+#include <limits>
+
+#include "core/error.hpp"
+#include "features/inspecting.hpp"
+#include "kernels/codec/scale.hpp"
+#include "runtime/quantizers/delayed_scaling.hpp"
+#include "runtime/quantizers/quantized_tensor.hpp"
+#include "runtime/stats/trend_accumulator.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+double largest_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return 65504.0;
+    case DType::kBF16:
+      return 0x1.FEp127;
+    default:
+      return static_cast<double>(std::numeric_limits<float>::max());
+  }
+}
+
+/// A scale in use under delayed scaling stays as it is until the history changes; any other was made for this
+/// very tensor.
+MagnitudeLimit limit_of(const InspectContext& context) {
+  const auto* codes = dynamic_cast<const Float8Tensor*>(context.rowwise);
+  if (codes == nullptr) codes = dynamic_cast<const Float8Tensor*>(context.columnwise);
+  if (codes == nullptr) return {.value = largest_of(context.x.dtype())};
+  MagnitudeLimit limit{.value = static_cast<double>(fp8_max(codes->format(Direction::kRowwise))) /
+                                static_cast<double>(codes->scale()),
+                       .moves = true,
+                       .of_codes = true};
+  if (const auto* delayed = dynamic_cast<const Float8Quantizer*>(context.quantizer)) {
+    const DelayedScalingState::Slot& slot = delayed->slot();
+    limit.moves = slot.scale != codes->scale();
+    limit.no_history = !limit.moves && !slot.has_history;
+  }
+  return limit;
+}
+
+}  // namespace
+
+void Trends::register_tensor(const InspectedTensor& tensor, Registration& registration) {
+  const FeatureParams* params = params_of_inspected(config(), tensor);
+  if (params == nullptr) return;
+  const std::int64_t window = params->get_integer("window", kDefaultWindow);
+  AMAXSCOPE_CHECK(window >= kLeastWindow && window <= kLargestWindow, ErrorCode::kConfig,
+                  "{}: window is {}; allowed is {} to {} due steps", label(), window, kLeastWindow,
+                  kLargestWindow);
+  const std::vector<std::string> alarms = params->get_strings("alarm");
+  cells_.insert_or_assign(&tensor, &registration.declare(tensor, params->schedule, [&] {
+    return std::make_unique<TrendAccumulator>(static_cast<int>(window),
+                                              std::set<std::string>(alarms.begin(), alarms.end()));
+  }));
+}
+
+Decision Trends::inspect_tensor_enabled(const InspectedTensor& tensor, std::int64_t iteration) const {
+  const FeatureParams* params = params_of_inspected(config(), tensor);
+  return params == nullptr ? Decision::never() : Decision::of(params->schedule, iteration);
+}
+
+void Trends::inspect_tensor(const InspectContext& context) {
+  const auto found = cells_.find(&context.tensor);
+  if (found == cells_.end()) return;
+  auto& trend = static_cast<TrendAccumulator&>(found->second->of(context.moment.phase));
+  if (counts(context, trend)) trend.feed(context.moments(), limit_of(context));
+}
+
+FeatureEntry trends_entry() {
+  FeatureSchema schema;
+  schema.name = "Trends";
+  schema.doc =
+      "Logs where the amax of tensors is heading over the due steps: slope of log2 amax, headroom in bits, "
+      "steps "
+      "to saturation, reversals, jumps, change points; an alarm is reported once, when it first holds.";
+  schema.takes_tensors = true;
+  schema.addition = true;
+  schema.keys = {{.name = "window",
+                  .type = KeyType::kInteger,
+                  .default_text = "16",
+                  .doc = "How many of the last due steps slope, jump and reversals look at; at most 256.",
+                  .minimum = Trends::kLeastWindow,
+                  .addition = true},
+                 {.name = "alarm",
+                  .type = KeyType::kStringList,
+                  .default_text = "",
+                  .doc = "Conditions that are reported for a tensor when they first hold.",
+                  .allowed = TrendAccumulator::known_alarms(),
+                  .addition = true}};
+  return {.schema = std::move(schema), .base_namespace = false, .make = [](FeatureConfig config) {
+            return std::make_unique<Trends>(std::move(config));
+          }};
+}
+
+}  // namespace amaxscope

@@ -1,0 +1,153 @@
+#include "runtime/stats/trend_accumulator.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+enum MaxWord : std::size_t {
+  kAmax,
+  kLeastHeadroom,
+  kNanSeen,
+  kInfSeen,
+  kMoves,
+  kOfCodes,
+  kNoHistory,
+  kMaxWords
+};
+
+double amax_of(const ReducedStat& reduced) { return std::bit_cast<float>(reduced.max[kAmax]); }
+
+/// None: no rank had a finite element other than 0.
+std::optional<double> headroom_of(const ReducedStat& reduced) {
+  if (reduced.max[kLeastHeadroom] == 0) return std::nullopt;
+  return from_order_bits(~reduced.max[kLeastHeadroom]);
+}
+
+}  // namespace
+
+const std::vector<std::string>& TrendAccumulator::known_alarms() {
+  static const std::vector<std::string> kNames = {"amax_jump", "saturation", "oscillation"};
+  return kNames;
+}
+
+TrendAccumulator::TrendAccumulator(int window, std::set<std::string> alarms)
+    : window_(window),
+      alarms_(std::move(alarms)),
+      alarm_text_(fmt::format("{}", fmt::join(alarms_, " "))),
+      words_(kMaxWords),
+      series_(static_cast<std::size_t>(window)) {
+  for (const std::string& alarm : alarms_) {
+    AMAXSCOPE_CHECK(std::ranges::find(known_alarms(), alarm) != known_alarms().end(), ErrorCode::kUsage,
+                    "\"{}\" is no alarm of a trend; there are {}", alarm, fmt::join(known_alarms(), ", "));
+  }
+}
+
+void TrendAccumulator::feed(const TensorMoments& moments, const MagnitudeLimit& limit) {
+  mark_ran(true);
+  const auto raise_to = [this](MaxWord word, std::uint32_t value) {
+    words_[word] = std::max(words_[word], value);
+  };
+  if (moments.amax_finite > 0) {
+    raise_to(kAmax, std::bit_cast<std::uint32_t>(moments.amax_finite));
+    const double headroom = std::log2(limit.value) - std::log2(double{moments.amax_finite});
+    raise_to(kLeastHeadroom, ~order_bits(static_cast<float>(headroom)));
+  }
+  raise_to(kNanSeen, moments.nan > 0 ? 1U : 0U);
+  raise_to(kInfSeen, moments.inf > 0 ? 1U : 0U);
+  raise_to(kMoves, limit.moves ? 1U : 0U);
+  raise_to(kOfCodes, limit.of_codes ? 1U : 0U);
+  raise_to(kNoHistory, limit.no_history ? 1U : 0U);
+}
+
+std::string TrendAccumulator::id() const { return fmt::format("trend {} {}", window_, alarm_text_); }
+
+void TrendAccumulator::reset() {
+  std::ranges::fill(words_, 0U);
+  mark_ran(false);
+}
+
+std::size_t TrendAccumulator::max_words() const { return kMaxWords; }
+
+void TrendAccumulator::pack_max(std::span<std::uint32_t> out) const {
+  std::ranges::copy(words_, out.begin());
+}
+
+std::optional<double> TrendAccumulator::steps_to_saturation(const ReducedStat& reduced) const {
+  const std::optional<double> headroom = headroom_of(reduced);
+  const std::optional<double> slope = series_.slope();
+  if (!headroom || !slope || *slope <= 0 || reduced.max[kMoves] != 0) return std::nullopt;
+  return std::max(*headroom, 0.0) / *slope;
+}
+
+void TrendAccumulator::raise(const std::string& alarm, bool holds, std::string message) {
+  if (!holds || alarms_.erase(alarm) == 0) return;
+  Finding finding;
+  finding.check = alarm;
+  finding.what = std::move(message);
+  raised_.push_back(std::move(finding));
+}
+
+void TrendAccumulator::advance(const ReducedStat& reduced, std::int64_t iteration) {
+  raised_.clear();
+  const std::optional<double> headroom = headroom_of(reduced);
+  if (!headroom) return;
+  const double amax = amax_of(reduced);
+  series_.add(iteration, std::log2(amax));
+  if (const std::optional<double> jump = series_.jump()) {
+    raise("amax_jump", *jump >= kJumpBits,
+          fmt::format("amax {:.4g} is {:.2g} times the median of the {} due steps before", amax,
+                      std::exp2(*jump), series_.points() - 1));
+  }
+  raise("oscillation", series_.reversals() >= kReversals,
+        fmt::format("amax turned by a factor of two or more {} times in the last {} due steps",
+                    series_.reversals(), series_.points()));
+  if (reduced.max[kOfCodes] != 0) {
+    raise("saturation", *headroom <= kSaturationBits && reduced.max[kNoHistory] == 0,
+          fmt::format("amax {:.4g} is {:.2g} times what the format holds under the scale in use", amax,
+                      std::exp2(-*headroom)));
+  } else if (const std::optional<double> steps = steps_to_saturation(reduced)) {
+    raise("saturation", *steps <= static_cast<double>(series_.span()),
+          fmt::format(
+              "amax {:.4g} doubles every {:.3g} iterations and reaches the largest number of its type in "
+              "{:.0f}",
+              amax, 1 / *series_.slope(), *steps));
+  }
+}
+
+std::vector<Finding> TrendAccumulator::findings(const ReducedStat& reduced) const {
+  std::vector<Finding> found = raised_;
+  for (Finding& finding : found) finding.ranks.assign(reduced.ranks.begin(), reduced.ranks.end());
+  return found;
+}
+
+std::vector<StatValue> TrendAccumulator::values(const ReducedStat& reduced) const {
+  std::vector<std::string> flags;
+  if (reduced.max[kNanSeen] != 0) flags.emplace_back("nan_amax");
+  if (reduced.max[kInfSeen] != 0) flags.emplace_back("inf_amax");
+  std::vector<StatValue> out;
+  const auto add = [&](const char* name, std::optional<double> value) {
+    if (value) out.push_back({name, *value, flags});
+  };
+  const std::optional<double> headroom = headroom_of(reduced);
+  add("amax_log2_slope", series_.slope());
+  if (headroom) add("amax_jump_bits", series_.jump());
+  if (series_.points() > 0) add("amax_reversals", series_.reversals());
+  if (series_.change_point()) add("amax_change_point", static_cast<double>(*series_.change_point()));
+  add("amax_level_shift_bits", series_.shift());
+  add("headroom_bits", headroom);
+  if (headroom && reduced.max[kNoHistory] != 0) out.back().flags.emplace_back("no_history");
+  add("steps_to_saturation", steps_to_saturation(reduced));
+  return out;
+}
+
+}  // namespace amaxscope

@@ -1,0 +1,96 @@
+#include "runtime/stats/trend_series.hpp"
+
+#include <algorithm>
+
+namespace amaxscope {
+
+namespace {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  if (values.size() % 2 != 0) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+}  // namespace
+
+void TrendSeries::add(std::int64_t iteration, double level) {
+  points_.push_back({iteration, level});
+  if (points_.size() > window_) points_.pop_front();
+  detect(iteration, level);
+}
+
+std::int64_t TrendSeries::span() const noexcept {
+  return points_.empty() ? 0 : points_.back().iteration - points_.front().iteration;
+}
+
+std::optional<double> TrendSeries::slope() const {
+  if (points_.size() < kSlopePoints) return std::nullopt;
+  std::vector<double> slopes;
+  slopes.reserve(points_.size() * (points_.size() - 1) / 2);
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    for (std::size_t j = i + 1; j < points_.size(); ++j) {
+      slopes.push_back((points_[j].level - points_[i].level) /
+                       static_cast<double>(points_[j].iteration - points_[i].iteration));
+    }
+  }
+  return median(std::move(slopes));
+}
+
+std::optional<double> TrendSeries::jump() const {
+  if (points_.size() < kSlopePoints + 1) return std::nullopt;
+  std::vector<double> before;
+  for (std::size_t i = 0; i + 1 < points_.size(); ++i) before.push_back(points_[i].level);
+  return last() - median(std::move(before));
+}
+
+int TrendSeries::reversals() const {
+  if (points_.empty()) return 0;
+  int count = 0;
+  int direction = 0;
+  double lowest = points_.front().level;  // since the last turn
+  double highest = lowest;
+  for (const Point& point : points_) {
+    lowest = std::min(lowest, point.level);
+    highest = std::max(highest, point.level);
+    const bool turned_up = direction <= 0 && point.level - lowest >= kSwing;
+    const bool turned_down = direction >= 0 && highest - point.level >= kSwing;
+    if (!turned_up && !turned_down) continue;
+    if (direction != 0) ++count;
+    direction = turned_up ? 1 : -1;
+    lowest = highest = point.level;
+  }
+  return count;
+}
+
+bool TrendSeries::Cusum::add(double excess, std::int64_t iteration, double level) {
+  const double next = sum + std::min(excess - kAllowance, kLargestStep);
+  if (next <= 0) {
+    *this = {};
+    return false;
+  }
+  if (count == 0) since = iteration;
+  sum = next;
+  levels += level;
+  ++count;
+  return sum >= kDecision;
+}
+
+void TrendSeries::detect(std::int64_t iteration, double level) {
+  if (learning_.size() < kReferencePoints) {
+    learning_.push_back(level);
+    if (learning_.size() == kReferencePoints) reference_ = median(learning_);
+    return;
+  }
+  const bool rose = up_.add(level - reference_, iteration, level);
+  const bool fell = down_.add(reference_ - level, iteration, level);
+  if (!rose && !fell) return;
+  const Cusum& moved = rose ? up_ : down_;
+  change_ = moved.since;
+  shift_ = moved.levels / static_cast<double>(moved.count) - reference_;
+  up_ = down_ = {};
+  learning_.clear();
+}
+
+}  // namespace amaxscope
