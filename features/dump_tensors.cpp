@@ -99,6 +99,7 @@ DumpMetadata DumpTensors::describe(const InspectContext& context) {
     dump.layer_number = layer->number;
     dump.parallel = layer->parallel;
     dump.sequence_parallel = layer->sequence_parallel;
+    dump.gathers_before_quantizing = layer->gathers_before_quantizing;
     dump.compute_dtype = layer->compute_dtype;
   }
   return dump;

@@ -28,6 +28,7 @@ struct ReplayOptions {
   std::string config;
   std::string recipe;  ///< empty: that of the dump
   std::string log_dir;
+  std::uint64_t seed = 1;
   bool json = false;
 };
 
@@ -53,6 +54,7 @@ class Replay {
   void prepare() {
     job_.agree([&] { environment_ = Environment::from_process(); });
     job_.agree_on("--recipe", options_.recipe);
+    job_.agree_on("--seed", fmt::format("{}", options_.seed));
     job_.agree([&] {
       if (options_.recipe.empty()) return;
       recipe_ = parse_recipe(options_.recipe);
@@ -131,6 +133,7 @@ class Replay {
       context.delayed = &*delayed_;
       context.dtype = layer.description.compute_dtype;
       context.sequence_parallel = layer.description.sequence_parallel;
+      context.seed = options_.seed;
       layer.quantizers = megatron::make_operand_quantizers(context, layer.description);
       layer.handle = session_->layer(layer.description, layer.quantizers.operands);
     }
@@ -269,6 +272,8 @@ Command add_replay(CLI::App& app) {
       ->add_option("--log-dir", options->log_dir,
                    "where the logs go (default: a new folder in amaxscope_logs)")
       ->type_name("DIR");
+  subcommand->add_option("--seed", options->seed, "of stochastic rounding, as `train` was given (default 1)")
+      ->type_name("N");
   subcommand->add_flag("--json", options->json, "one JSON object on standard output at the end");
   subcommand->footer(
       "One rank for each folder rank_R. Tensors are fed by iteration, micro-batch, phase (forward, "

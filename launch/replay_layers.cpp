@@ -33,6 +33,7 @@ void split(LayerDescription& layer, std::span<const DumpedPart* const> parts) {
   if (first.parallel) {
     layer.parallel = *first.parallel;
     layer.sequence_parallel = first.sequence_parallel;
+    layer.gathers_before_quantizing = first.gathers_before_quantizing;
     AMAXSCOPE_CHECK(fits(layer, parts), ErrorCode::kInput,
                     "layer {} is said to be {}-parallel over {} ranks, but its tensors lie as {}", layer.name,
                     to_string(layer.parallel), layer.tp_group == nullptr ? 1 : layer.tp_group->size(),
@@ -69,7 +70,8 @@ LayerDescription replayed_layer(const std::string& name, std::span<const DumpedP
     const DumpMetadata& first = parts.front()->metadata;
     AMAXSCOPE_CHECK(
         one.parallel == first.parallel && one.sequence_parallel == first.sequence_parallel &&
-            one.recipe == first.recipe && one.layer_number == first.layer_number,
+            one.gathers_before_quantizing == first.gathers_before_quantizing && one.recipe == first.recipe &&
+            one.layer_number == first.layer_number,
         ErrorCode::kInput,
         "layer {}: the dumps of ranks {} and {} say different things of its parallel mode, number or "
         "recipe",

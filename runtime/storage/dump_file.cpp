@@ -142,6 +142,7 @@ std::map<std::string, std::string> to_metadata(const DumpMetadata& dump) {
   if (dump.parallel) {
     result["parallel"] = to_string(*dump.parallel);
     result["sequence_parallel"] = dump.sequence_parallel ? "true" : "false";
+    if (dump.gathers_before_quantizing) result["gathers_before_quantizing"] = "true";
   }
   if (dump.compute_dtype) result["compute_dtype"] = to_string(*dump.compute_dtype);
   return result;
@@ -173,6 +174,9 @@ DumpMetadata parse_dump_metadata(const std::map<std::string, std::string>& metad
   if (read.find("layer_number") != nullptr) dump.layer_number = read.small_count("layer_number");
   if (read.find("parallel") != nullptr) dump.parallel = read.word("parallel", kModes);
   if (const std::string* split = read.find("sequence_parallel")) dump.sequence_parallel = *split == "true";
+  if (const std::string* first = read.find("gathers_before_quantizing")) {
+    dump.gathers_before_quantizing = *first == "true";
+  }
   if (read.find("compute_dtype") != nullptr) dump.compute_dtype = read.word("compute_dtype", kDTypes);
   return dump;
 }

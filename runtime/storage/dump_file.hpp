@@ -43,6 +43,7 @@ struct DumpMetadata {
   std::optional<int> layer_number;
   std::optional<ParallelMode> parallel;  ///< none: not said
   bool sequence_parallel = false;
+  bool gathers_before_quantizing = false;
   std::optional<DType> compute_dtype;
 };
 

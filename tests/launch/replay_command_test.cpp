@@ -23,6 +23,7 @@ constexpr const char* kStatistics = R"(stats:
       enabled: True
       tensors: [activation, weight, gradient]
       stats: [mse, underflows%, scale_inv_min, fp8_current_scaling_mse]
+    LogNvfp4TensorStats: {enabled: True, tensors: [activation, gradient], stats: [mse, underflows%]}
 )";
 
 constexpr const char* kDump = R"(dump:
@@ -107,6 +108,16 @@ TEST_F(ReplayCommand, TwoTensorParallelRanks) {
 TEST_F(ReplayCommand, TwoTensorParallelRanksUnderCurrentScaling) {
   expect_same_logs(2, {"--tp", "2", "--sequence-parallel", "--recipe", "current", "--micro-batches", "2"},
                    3 * 3 * 6);
+}
+
+// Its slices of tokens would cut blocks: operands are gathered before they are quantized.
+TEST_F(ReplayCommand, TwoTensorParallelRanksUnderBlockScaling) {
+  expect_same_logs(2, {"--tp", "2", "--sequence-parallel", "--recipe", "block"}, 3 * 3 * 6);
+}
+
+// Gradients are rounded stochastically: the replay draws as the run did.
+TEST_F(ReplayCommand, TwoTensorParallelRanksUnderNvfp4) {
+  expect_same_logs(2, {"--tp", "2", "--sequence-parallel", "--recipe", "nvfp4"}, 3 * 3 * 6);
 }
 
 TEST_F(ReplayCommand, TwoDataParallelRanks) { expect_same_logs(2, {"--tp", "1"}, 3 * 3 * 6); }

@@ -80,6 +80,7 @@ TEST(DumpMetadata, ComesBackAsItWas) {
   dump.layer_number = 7;
   dump.parallel = ParallelMode::kColumn;
   dump.sequence_parallel = true;
+  dump.gathers_before_quantizing = true;
   dump.compute_dtype = DType::kBF16;
   const std::map<std::string, std::string> metadata = to_metadata(dump);
   EXPECT_EQ(metadata.at("tp_ranks"), "2,3");
@@ -95,6 +96,7 @@ TEST(DumpMetadata, ComesBackAsItWas) {
   EXPECT_EQ(back.layer_number, 7);
   EXPECT_EQ(back.parallel, ParallelMode::kColumn);
   EXPECT_TRUE(back.sequence_parallel);
+  EXPECT_TRUE(back.gathers_before_quantizing);
   EXPECT_EQ(back.compute_dtype, DType::kBF16);
   EXPECT_FALSE(back.observed);
 }
