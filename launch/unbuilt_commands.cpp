@@ -15,7 +15,6 @@ constexpr Unbuilt kUnbuilt[] = {
     {"sense", "one-step sensitivity to precision, by GEMM class and layer"},
     {"blame", "bisects which GEMM or layer does the damage, over several runs"},
     {"watch", "a table of a running job"},
-    {"presets", "ready-made debug configs, as YAML"},
     {"diff", "where two runs part"},
 };
 

@@ -1,0 +1,158 @@
+#include "features/presets.hpp"
+
+#include <array>
+
+namespace amaxscope {
+
+namespace {
+
+constexpr std::string_view kWatch = R"(# watch: always on. What moves, what is lost to the format, and every equality that must hold.
+watch:
+  enabled: True
+  layers:
+    layer_types: [all]
+  observe: .
+  transformer_engine:
+    InvariantGuard:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      freq: 10
+    LogTensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      stats: [cur_amax, nan, inf]
+      freq: 100
+    LogFp8TensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      stats: [saturated%, saturated_energy%, flushed%, flushed_energy%]
+      freq: 100
+    Trends:
+      enabled: True
+      tensors: [activation, gradient]
+      freq: 100
+)";
+
+constexpr std::string_view kNan = R"(# nan: where the first NaN or Inf comes from, and what came before it.
+nan:
+  enabled: True
+  layers:
+    layer_types: [all]
+  observe: .
+  transformer_engine:
+    NonFiniteGuard:
+      enabled: True
+      tensors: [activation, weight, gradient, output, wgrad, dgrad]
+      action: dump
+      last: 20
+    InvariantGuard:
+      enabled: True
+      tensors: [activation, weight, gradient]
+    LogTensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      stats: [cur_amax, nan, inf]
+      freq: 10
+)";
+
+constexpr std::string_view kGap = R"(# gap: why the loss is not that of high precision: which GEMM, which operand, and whether another recipe would help.
+gap:
+  enabled: True
+  layers:
+    layer_types: [all]
+  transformer_engine:
+    CompareGemm:
+      enabled: True
+      gemms: [fprop, dgrad, wgrad]
+      freq: 50
+    LogFp8TensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      stats: [sqnr, saturated_energy%, flushed_energy%, fp8_current_scaling_sqnr, fp8_block_scaling_sqnr, mxfp8_sqnr,
+              rounding_mean, rounding_z, rounding_correlation]
+      freq: 50
+    InvariantGuard:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      freq: 10
+)";
+
+constexpr std::string_view kFull = R"(# full: everything, at every iteration. For short runs.
+full:
+  enabled: True
+  layers:
+    layer_types: [all]
+  transformer_engine:
+    NonFiniteGuard:
+      enabled: True
+      tensors: [activation, weight, gradient, output, wgrad, dgrad]
+    InvariantGuard:
+      enabled: True
+      tensors: [activation, weight, gradient, output]
+    CompareGemm:
+      enabled: True
+      gemms: [fprop, dgrad, wgrad]
+    LogTensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient, output, wgrad, dgrad]
+      stats: [min, max, mean, std, rms, cur_amax, peak_rms, dynamic_range, skewness, kurtosis, nan, inf,
+              {histogram: {bins: 32}}, {outliers: {threshold: 10}}]
+    LogFp8TensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      stats: [underflows%, overflows%, saturated%, saturated_energy%, flushed%, flushed_energy%, scale_inv_min,
+              scale_inv_max, scale_age, mse, sqnr, cosine, max_error, worst_blocks, rounding_mean, rounding_z,
+              rounding_correlation, fp8_current_scaling_sqnr, fp8_block_scaling_sqnr, mxfp8_sqnr]
+    LogNvfp4TensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      stats: [underflows%, sqnr]
+    Trends:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      alarm: [amax_jump, saturation, oscillation]
+full_observed:
+  enabled: True
+  observe: .
+  transformer_engine:
+    NonFiniteGuard:
+      enabled: True
+      tensors: [activation]
+    InvariantGuard:
+      enabled: True
+      tensors: [activation]
+      checks: [I1]
+    LogTensorStats:
+      enabled: True
+      tensors: [activation]
+      stats: [cur_amax, rms, nan, inf]
+)";
+
+constexpr std::array kPresets = {
+    Preset{"watch", "always on: what moves, what is lost to the format, every equality that must hold", kWatch},
+    Preset{"nan", "where the first NaN or Inf comes from, and what came before it", kNan},
+    Preset{"gap", "why the loss is not that of high precision, and whether another recipe would help", kGap},
+    Preset{"full", "everything at every iteration, for short runs", kFull},
+};
+
+}  // namespace
+
+std::span<const Preset> presets() noexcept { return kPresets; }
+
+const Preset* find_preset(std::string_view name) noexcept {
+  for (const Preset& preset : kPresets) {
+    if (preset.name == name) return &preset;
+  }
+  return nullptr;
+}
+
+std::string preset_names() {
+  std::string names;
+  for (const Preset& preset : kPresets) {
+    if (!names.empty()) names += ", ";
+    names += preset.name;
+  }
+  return names;
+}
+
+}  // namespace amaxscope
