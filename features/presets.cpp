@@ -6,7 +6,8 @@ namespace amaxscope {
 
 namespace {
 
-constexpr std::string_view kWatch = R"(# watch: always on. What moves, what is lost to the format, and every equality that must hold.
+constexpr std::string_view kWatch =
+    R"(# watch: always on. What moves, what is lost to the format, and every equality that must hold.
 watch:
   enabled: True
   layers:
@@ -55,7 +56,8 @@ nan:
       freq: 10
 )";
 
-constexpr std::string_view kGap = R"(# gap: why the loss is not that of high precision: which GEMM, which operand, and whether another recipe would help.
+constexpr std::string_view kGap =
+    R"(# gap: why the loss is not that of high precision: which GEMM, which operand, and whether another recipe would help.
 gap:
   enabled: True
   layers:
@@ -129,7 +131,8 @@ full_observed:
 )";
 
 constexpr std::array kPresets = {
-    Preset{"watch", "always on: what moves, what is lost to the format, every equality that must hold", kWatch},
+    Preset{"watch", "always on: what moves, what is lost to the format, every equality that must hold",
+           kWatch},
     Preset{"nan", "where the first NaN or Inf comes from, and what came before it", kNan},
     Preset{"gap", "why the loss is not that of high precision, and whether another recipe would help", kGap},
     Preset{"full", "everything at every iteration, for short runs", kFull},

@@ -1,5 +1,5 @@
-// Debug configs that need no writing: `train --preset NAME`, `amaxscope presets NAME`, and for programs the text
-// to give to SessionOptions::config_text. Pure functions.
+// Debug configs that need no writing: `train --preset NAME`, `amaxscope presets NAME`, and for programs the
+// text to give to SessionOptions::config_text. Pure functions.
 #pragma once
 
 #include <optional>

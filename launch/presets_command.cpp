@@ -25,8 +25,8 @@ Command add_presets(CLI::App& app) {
               return kDone;
             }
             const Preset* preset = find_preset(*name);
-            AMAXSCOPE_CHECK(preset != nullptr, ErrorCode::kUsage, "there is no preset \"{}\"; there are {}", *name,
-                            preset_names());
+            AMAXSCOPE_CHECK(preset != nullptr, ErrorCode::kUsage, "there is no preset \"{}\"; there are {}",
+                            *name, preset_names());
             fmt::print("{}", preset->yaml);
             return kDone;
           }};

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "features/builtin.hpp"
+#include "features/presets.hpp"
 #include "kernels/gemm.hpp"
 #include "launch/commands.hpp"
 #include "launch/job.hpp"
@@ -67,7 +68,10 @@ SessionOptions session_options(const TrainOptions& options, const std::string& l
                                const Environment& environment, std::int64_t first_iteration) {
   SessionOptions result;
   result.first_iteration = first_iteration;
-  if (!options.config.empty()) {
+  if (!options.preset.empty()) {
+    result.config_text = std::string(find_preset(options.preset)->yaml);
+    result.log_dir = log_dir;
+  } else if (!options.config.empty()) {
     result.config_path = options.config;
     result.log_dir = log_dir;
   }
@@ -109,8 +113,8 @@ class Training {
     log_dir_ = job_.leaders_text(options_.log_dir.empty() ? default_log_directory() : options_.log_dir);
     job_.agree([&] {
       // A run that goes on may add to its logs.
-      if (!options_.config.empty() && options_.resume.empty() && job_.is_leader())
-        require_fresh_log_directory(log_dir_);
+      const bool logs = !options_.config.empty() || !options_.preset.empty();
+      if (logs && options_.resume.empty() && job_.is_leader()) require_fresh_log_directory(log_dir_);
     });
     if (!options_.resume.empty()) find_saved_state();
     const Job::Machine machine = job_.machine();

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "features/presets.hpp"
 #include "megatron/fault_kinds.hpp"
 #include "runtime/config/diagnostics.hpp"
 
@@ -28,10 +29,6 @@ void require_one_of(const char* option, const std::string& value, const std::vec
   std::vector<std::string> allowed = built;
   allowed.insert(allowed.end(), unbuilt.begin(), unbuilt.end());
   throw Error(ErrorCode::kUsage, fmt::format("{} {}: unknown{}", option, value, suggestion(value, allowed)));
-}
-
-void require_unset(const char* option, bool set) {
-  AMAXSCOPE_CHECK(!set, ErrorCode::kUsage, "{} is not built yet", option);
 }
 
 void require_at_least(const char* option, std::int64_t value, std::int64_t least) {
@@ -101,7 +98,8 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "--save-dir", options.save_dir, "DIR", "where --save-every writes DIR/iter_<steps done>");
   add(app, "--resume", options.resume, "DIR",
       "go on from a saved state, or from the newest in a --save-dir, up to --steps");
-  add(app, "--preset", options.preset, "NAME", "a ready-made debug config; not built yet");
+  add(app, "--preset", options.preset, "NAME",
+      "a ready-made debug config instead of --config: " + preset_names());
   app.add_option("--inject", options.inject,
                  "plant a fault; may be repeated. Without iteration: always; without rank: on every rank\n" +
                      megatron::fault_help())
@@ -123,7 +121,12 @@ void validate(const TrainOptions& options, int world_size) {
   require_one_of("--mlp", options.mlp, {"gelu", "swiglu"});
   require_one_of("--dtype", options.dtype, {"f32", "bf16"});
   require_one_of("--device", options.device, {"auto", "cpu"}, {"cuda"});
-  require_unset("--preset", !options.preset.empty());
+  AMAXSCOPE_CHECK(options.preset.empty() || find_preset(options.preset) != nullptr, ErrorCode::kUsage,
+                  "--preset {}: there are {}", options.preset, preset_names());
+  AMAXSCOPE_CHECK(
+      options.preset.empty() || options.config.empty(), ErrorCode::kUsage,
+      "--preset and --config: give one; `amaxscope presets {}` prints the preset, to be put into a config",
+      options.preset);
 
   require_at_least("--tp", options.tp, 1);
   require_at_least("--pp", options.pp, 1);
@@ -181,6 +184,7 @@ std::map<std::string, std::string> described(const TrainOptions& options) {
           {"experts", fmt::format("{}", options.experts)},
           {"top-k", fmt::format("{}", options.top_k)},
           {"fp8-weights", options.fp8_weights ? "true" : "false"},
+          {"preset", options.preset},
           {"resume", options.resume},
           {"save-every", fmt::format("{}", options.save_every)},
           {"save-dir", options.save_dir},

@@ -67,6 +67,7 @@ class SwitchedGroup final : public ForwardingGroup {
 /// A recipe's quantizer for one operand that does something else while a fault is due.
 class FaultyQuantizer : public Quantizer {
  public:
+  [[nodiscard]] const Quantizer& unwrapped() const noexcept override { return inner_->unwrapped(); }
   [[nodiscard]] RecipeKind recipe() const noexcept override { return inner_->recipe(); }
   [[nodiscard]] DType format() const noexcept override { return inner_->format(); }
 

@@ -10,7 +10,6 @@
 #include "features/invariants/sampling.hpp"
 #include "kernels/codec/scale.hpp"
 #include "runtime/quantizers/block_scaled_tensor.hpp"
-#include "runtime/quantizers/delayed_scaling.hpp"
 
 namespace amaxscope {
 
@@ -18,12 +17,6 @@ namespace {
 
 /// One rounding of the division that made the scale.
 constexpr double kRounding = 1.0 + 0x1p-23;
-
-/// Whether these are the codes of the recipe's delayed scaling.
-bool is_delayed(const Quantizer* quantizer, const Float8Tensor& codes) {
-  const auto* delayed = dynamic_cast<const Float8Quantizer*>(quantizer);
-  return delayed != nullptr && delayed->slot().scale == codes.scale();
-}
 
 class BoundsCheck final : public InvariantCheck {
  public:
@@ -34,7 +27,7 @@ class BoundsCheck final : public InvariantCheck {
     for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
       const QuantizedTensor* member = direction == Direction::kRowwise ? context.rowwise : context.columnwise;
       if (member == nullptr) continue;
-      if (const auto* codes = dynamic_cast<const Float8Tensor*>(member)) check(context, *codes);
+      if (const auto* codes = dynamic_cast<const Float8Tensor*>(member)) check(context, direction, *codes);
       if (const auto* blocks = dynamic_cast<const BlockScaledTensor*>(member)) {
         if (blocks->usage().has(direction)) check(context, direction, blocks->blocks(direction));
         continue;  // the directions have blocks of their own
@@ -44,9 +37,10 @@ class BoundsCheck final : public InvariantCheck {
   }
 
  private:
-  void check(const InspectContext& context, const Float8Tensor& codes) {
+  void check(const InspectContext& context, Direction direction, const Float8Tensor& codes) {
     const auto amax = std::bit_cast<float>(context.amax());
-    if (is_delayed(context.quantizer, codes) || amax == 0.0F || !std::isfinite(amax)) return;
+    const bool delayed = context.tensor.recipe == RecipeKind::kDelayed && !context.is_modified(direction);
+    if (delayed || amax == 0.0F || !std::isfinite(amax)) return;
     count();
     const DType format = codes.format(Direction::kRowwise);
     const double scaled = double{amax} * double{codes.scale()};

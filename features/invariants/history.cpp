@@ -27,14 +27,21 @@ std::uint64_t rows_hash(const Slot& slot, std::size_t first, std::size_t last) {
       TensorView(slot.history.data() + first, DType::kU32, {static_cast<std::int64_t>(rows)}));
 }
 
-/// The quantizer of a tensor whose codes are the work of delayed scaling; null otherwise.
-const Float8Quantizer* delayed_of(const InspectContext& context) {
-  const auto* quantizer = dynamic_cast<const Float8Quantizer*>(context.quantizer);
-  if (quantizer == nullptr || context.moment.phase == Phase::kRecompute) return nullptr;
-  for (const QuantizedTensor* member : {context.rowwise, context.columnwise}) {
-    if (dynamic_cast<const Float8Tensor*>(member) != nullptr) return quantizer;
+/// Codes that the recipe made and no feature; null when there are none.
+const Float8Tensor* codes_of_recipe(const InspectContext& context) {
+  for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+    const QuantizedTensor* member = direction == Direction::kRowwise ? context.rowwise : context.columnwise;
+    const auto* codes = dynamic_cast<const Float8Tensor*>(member);
+    if (codes != nullptr && !context.is_modified(direction)) return codes;
   }
   return nullptr;
+}
+
+/// The quantizer of a tensor whose codes are the work of delayed scaling; null otherwise.
+const Float8Quantizer* delayed_of(const InspectContext& context) {
+  if (context.quantizer == nullptr || context.moment.phase == Phase::kRecompute) return nullptr;
+  const auto* quantizer = dynamic_cast<const Float8Quantizer*>(&context.quantizer->unwrapped());
+  return quantizer != nullptr && codes_of_recipe(context) != nullptr ? quantizer : nullptr;
 }
 
 struct Seen {
@@ -55,6 +62,7 @@ class HistoryCheck final : public InvariantCheck {
     if (quantizer == nullptr || context.moment.phase == Phase::kEval) return;
     const Slot& slot = quantizer->slot();
     const std::size_t last = slot.history.size() - 1;
+    check_use(context, slot);
     Seen& before = seen_[&context.tensor];
     if (before.iteration == context.iteration) {  // a later micro-batch
       before.collected = std::max(before.collected, slot.history.front());
@@ -93,6 +101,17 @@ class HistoryCheck final : public InvariantCheck {
          {{"newest", fmt::format("{:.9g}", std::bit_cast<float>(slot.history[last]))},
           {"collected", fmt::format("{:.9g}", std::bit_cast<float>(before.collected))}});
     return std::nullopt;
+  }
+
+  /// The codes are under the slot's scale, and scale and scale_inv belong together.
+  void check_use(const InspectContext& context, const Slot& slot) {
+    const Float8Tensor& codes = *codes_of_recipe(context);
+    count();
+    if (codes.scale() == slot.scale && codes.scale_inv() == scale_inverse(slot.scale)) return;
+    fail(context,
+         fmt::format("the scale in use is {:.9g} (1 / {:.9g}), the recipe's is {:.9g}", codes.scale(),
+                     1.0 / double{codes.scale_inv()}, slot.scale),
+         {{"scale", fmt::format("{:.9g}", codes.scale())}, {"expected", fmt::format("{:.9g}", slot.scale)}});
   }
 
   /// The scale comes from the newest entry and the L-1 before it, the oldest of which is gone by now: without

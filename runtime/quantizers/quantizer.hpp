@@ -25,6 +25,8 @@ class Quantizer {
                                                                   const TensorMoment& moment) = 0;
   /// Quantizes x into an existing result of quantize(), in the directions that it has (weight cache).
   virtual void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) = 0;
+  /// What a quantizer that stands before another one wraps; itself otherwise. For reports and checks.
+  [[nodiscard]] virtual const Quantizer& unwrapped() const noexcept { return *this; }
   [[nodiscard]] virtual RecipeKind recipe() const noexcept = 0;
   [[nodiscard]] virtual DType format() const noexcept = 0;
 };
