@@ -27,6 +27,8 @@ function(amaxscope_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gmock amaxscope_flags)
+  # What is tested is optimised as users have it; the tests themselves only have to compile quickly.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(ARG_RANKS)
     target_link_libraries(${name} PRIVATE amaxscope_mpi_test_main)
     foreach(ranks IN LISTS ARG_RANKS)
