@@ -19,6 +19,7 @@ using Flags = std::vector<std::string>;
 /// What the quantizer says of its scale, if these codes are under it: a feature may have made others, and a
 /// cached weight may be older than the scale.
 Flags flags_of_scale(const Quantizer* quantizer, const Float8Tensor& codes) {
+  if (quantizer != nullptr) quantizer = &quantizer->unwrapped();
   if (const auto* delayed = dynamic_cast<const Float8Quantizer*>(quantizer)) {
     const DelayedScalingState::Slot& slot = delayed->slot();
     if (slot.scale != codes.scale()) return {};

@@ -1,5 +1,7 @@
 #include "features/trends.hpp"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "core/error.hpp"
@@ -24,6 +26,10 @@ double largest_of(DType dtype) {
   }
 }
 
+std::string key_of(const InspectedTensor& tensor, Phase phase) {
+  return fmt::format("{} {} {}", tensor.layer, tensor.name, phase == Phase::kEval ? "eval" : "train");
+}
+
 /// A scale in use under delayed scaling stays as it is until the history changes; any other was made for this
 /// very tensor.
 MagnitudeLimit limit_of(const InspectContext& context) {
@@ -34,7 +40,8 @@ MagnitudeLimit limit_of(const InspectContext& context) {
                                 static_cast<double>(codes->scale()),
                        .moves = true,
                        .of_codes = true};
-  if (const auto* delayed = dynamic_cast<const Float8Quantizer*>(context.quantizer)) {
+  const Quantizer* recipe = context.quantizer == nullptr ? nullptr : &context.quantizer->unwrapped();
+  if (const auto* delayed = dynamic_cast<const Float8Quantizer*>(recipe)) {
     const DelayedScalingState::Slot& slot = delayed->slot();
     limit.moves = slot.scale != codes->scale();
     limit.no_history = !limit.moves && !slot.has_history;
@@ -56,6 +63,7 @@ void Trends::register_tensor(const InspectedTensor& tensor, Registration& regist
     return std::make_unique<TrendAccumulator>(static_cast<int>(window),
                                               std::set<std::string>(alarms.begin(), alarms.end()));
   }));
+  restore(tensor, *cells_.at(&tensor));
 }
 
 Decision Trends::inspect_tensor_enabled(const InspectedTensor& tensor, std::int64_t iteration) const {
@@ -68,6 +76,27 @@ void Trends::inspect_tensor(const InspectContext& context) {
   if (found == cells_.end()) return;
   auto& trend = static_cast<TrendAccumulator&>(found->second->of(context.moment.phase));
   if (counts(context, trend)) trend.feed(context.moments(), limit_of(context));
+}
+
+void Trends::save_state(FeatureState& state) const {
+  for (const auto& [tensor, cell] : cells_) {
+    for (const Phase phase : {Phase::kForward, Phase::kEval}) {
+      state[key_of(*tensor, phase)] = static_cast<const TrendAccumulator&>(cell->of(phase)).saved();
+    }
+  }
+}
+
+void Trends::load_state(const FeatureState& state) {
+  restored_ = state;
+  for (const auto& [tensor, cell] : cells_) restore(*tensor, *cell);
+}
+
+/// An observed tensor registers itself when it first appears, after the state was loaded.
+void Trends::restore(const InspectedTensor& tensor, const StatCell& cell) {
+  for (const Phase phase : {Phase::kForward, Phase::kEval}) {
+    const auto found = restored_.find(key_of(tensor, phase));
+    if (found != restored_.end()) static_cast<TrendAccumulator&>(cell.of(phase)).restore(found->second);
+  }
 }
 
 FeatureEntry trends_entry() {

@@ -22,9 +22,14 @@ class Trends final : public Feature {
                                                 std::int64_t iteration) const override;
   /// Without an original (a weight that exists in FP8 only) nothing is counted.
   void inspect_tensor(const InspectContext& context) override;
+  void save_state(FeatureState& state) const override;
+  void load_state(const FeatureState& state) override;
 
  private:
+  void restore(const InspectedTensor& tensor, const StatCell& cell);
+
   std::unordered_map<const InspectedTensor*, const StatCell*> cells_;
+  FeatureState restored_;
 };
 
 FeatureEntry trends_entry();

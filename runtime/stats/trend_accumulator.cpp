@@ -150,4 +150,24 @@ std::vector<StatValue> TrendAccumulator::values(const ReducedStat& reduced) cons
   return out;
 }
 
+std::vector<std::uint64_t> TrendAccumulator::saved() const {
+  std::uint64_t waiting = 0;
+  for (std::size_t i = 0; i < known_alarms().size(); ++i) {
+    if (alarms_.contains(known_alarms()[i])) waiting |= std::uint64_t{1} << i;
+  }
+  std::vector<std::uint64_t> words = {waiting};
+  for (const double number : series_.saved()) words.push_back(std::bit_cast<std::uint64_t>(number));
+  return words;
+}
+
+void TrendAccumulator::restore(std::span<const std::uint64_t> words) {
+  AMAXSCOPE_CHECK(!words.empty(), ErrorCode::kInput, "a saved trend is empty");
+  std::vector<double> numbers;
+  for (const std::uint64_t word : words.subspan(1)) numbers.push_back(std::bit_cast<double>(word));
+  series_.restore(numbers);
+  for (std::size_t i = 0; i < known_alarms().size(); ++i) {
+    if ((words[0] >> i & 1U) == 0) alarms_.erase(known_alarms()[i]);
+  }
+}
+
 }  // namespace amaxscope

@@ -45,6 +45,9 @@ class TrendAccumulator final : public StatAccumulator {
   static const std::vector<std::string>& known_alarms();
 
   void feed(const TensorMoments& moments, const MagnitudeLimit& limit);
+  /// The series, and which alarms have been raised; words for FeatureState.
+  [[nodiscard]] std::vector<std::uint64_t> saved() const;
+  void restore(std::span<const std::uint64_t> words);
   [[nodiscard]] std::string id() const override;
   void reset() override;
   [[nodiscard]] std::size_t max_words() const override;

@@ -1,6 +1,9 @@
 #include "runtime/stats/trend_series.hpp"
 
 #include <algorithm>
+#include <cstdint>
+
+#include "core/error.hpp"
 
 namespace amaxscope {
 
@@ -91,6 +94,47 @@ void TrendSeries::detect(std::int64_t iteration, double level) {
   shift_ = moved.levels / static_cast<double>(moved.count) - reference_;
   up_ = down_ = {};
   learning_.clear();
+}
+
+std::vector<double> TrendSeries::saved() const {
+  std::vector<double> words = {static_cast<double>(points_.size()), static_cast<double>(learning_.size()),
+                               reference_};
+  for (const Cusum* cusum : {&up_, &down_}) {
+    words.insert(words.end(), {cusum->sum, static_cast<double>(cusum->since), cusum->levels,
+                               static_cast<double>(cusum->count)});
+  }
+  words.insert(words.end(), {change_ ? 1.0 : 0.0, static_cast<double>(change_.value_or(0)),
+                             shift_ ? 1.0 : 0.0, shift_.value_or(0)});
+  for (const Point& point : points_)
+    words.insert(words.end(), {static_cast<double>(point.iteration), point.level});
+  words.insert(words.end(), learning_.begin(), learning_.end());
+  return words;
+}
+
+void TrendSeries::restore(std::span<const double> saved) {
+  constexpr std::size_t kFixed = 15;
+  const auto count_at = [&](std::size_t i) {
+    return saved[i] >= 0 ? static_cast<std::size_t>(saved[i]) : SIZE_MAX;
+  };
+  const bool fits = saved.size() >= kFixed && count_at(0) <= window_ && count_at(1) <= kReferencePoints &&
+                    saved.size() == kFixed + 2 * count_at(0) + count_at(1);
+  AMAXSCOPE_CHECK(fits, ErrorCode::kInput, "a saved trend of {} numbers does not fit a window of {}",
+                  saved.size(), window_);
+  reference_ = saved[2];
+  std::size_t at = 3;
+  for (Cusum* cusum : {&up_, &down_}) {
+    *cusum = {saved[at], static_cast<std::int64_t>(saved[at + 1]), saved[at + 2],
+              static_cast<std::size_t>(saved[at + 3])};
+    at += 4;
+  }
+  change_ = saved[at] != 0 ? std::optional(static_cast<std::int64_t>(saved[at + 1])) : std::nullopt;
+  shift_ = saved[at + 2] != 0 ? std::optional(saved[at + 3]) : std::nullopt;
+  at = kFixed;
+  points_.clear();
+  for (std::size_t i = 0; i < count_at(0); ++i, at += 2) {
+    points_.push_back({static_cast<std::int64_t>(saved[at]), saved[at + 1]});
+  }
+  learning_.assign(saved.begin() + static_cast<std::ptrdiff_t>(at), saved.end());
 }
 
 }  // namespace amaxscope

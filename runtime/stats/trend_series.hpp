@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace amaxscope {
@@ -44,6 +45,11 @@ class TrendSeries {
   [[nodiscard]] std::optional<std::int64_t> change_point() const noexcept { return change_; }
   /// Sum and sign: the mean level from the change point to its detection, less the reference before.
   [[nodiscard]] std::optional<double> shift() const noexcept { return shift_; }
+
+  /// Everything that later answers depend on, for a restart; restore() takes it up again. Throws
+  /// Error(kInput) for numbers that saved() of a series with this window does not give.
+  [[nodiscard]] std::vector<double> saved() const;
+  void restore(std::span<const double> saved);
 
  private:
   struct Point {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
+
+#include "core/error.hpp"
 
 namespace amaxscope {
 namespace {
@@ -90,6 +93,41 @@ TEST(TrendSeries, AfterAChangeTheReferenceIsLearntAnew) {
   const TrendSeries series = series_of(levels);
   EXPECT_EQ(series.change_point(), 20);
   EXPECT_EQ(series.shift(), -5.0);
+}
+
+TEST(TrendSeries, GoesOnAfterARestartAsIfItHadNot) {
+  const auto level = [](std::int64_t i) {
+    return (i < 30 ? 1.0 : 6.0) + 0.25 * static_cast<double>(i * 7 % 5);
+  };
+  for (const std::int64_t stop : {0, 1, 5, 12, 31, 34, 50}) {
+    TrendSeries whole(8);
+    TrendSeries before(8);
+    for (std::int64_t i = 0; i < stop; ++i) {
+      whole.add(i, level(i));
+      before.add(i, level(i));
+    }
+    TrendSeries after(8);
+    after.restore(before.saved());
+    for (std::int64_t i = stop; i < 60; ++i) {
+      whole.add(i, level(i));
+      after.add(i, level(i));
+      ASSERT_EQ(after.slope(), whole.slope()) << stop << " " << i;
+      ASSERT_EQ(after.jump(), whole.jump());
+      ASSERT_EQ(after.reversals(), whole.reversals());
+      ASSERT_EQ(after.change_point(), whole.change_point());
+      ASSERT_EQ(after.shift(), whole.shift());
+    }
+    EXPECT_TRUE(whole.change_point().has_value());
+  }
+}
+
+TEST(TrendSeries, RefusesWhatItDidNotSave) {
+  TrendSeries series(8);
+  series.add(0, 1.0);
+  std::vector<double> words = series.saved();
+  words.pop_back();
+  EXPECT_THROW(TrendSeries(8).restore(words), Error);
+  EXPECT_THROW(TrendSeries(8).restore(std::vector<double>{-1, 0}), Error);
 }
 
 }  // namespace
