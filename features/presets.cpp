@@ -119,14 +119,11 @@ full_observed:
   transformer_engine:
     NonFiniteGuard:
       enabled: True
-      tensors: [activation]
     InvariantGuard:
       enabled: True
-      tensors: [activation]
       checks: [I1]
     LogTensorStats:
       enabled: True
-      tensors: [activation]
       stats: [cur_amax, rms, nan, inf]
 )";
 

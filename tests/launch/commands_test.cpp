@@ -1,4 +1,6 @@
 // The commands that need no job, as a user runs them.
+#include <fstream>
+
 #include "tests/launch/cli_fixture.hpp"
 
 namespace amaxscope::test {
@@ -48,13 +50,27 @@ TEST_F(Commands, EveryCommandHasHelp) {
 }
 
 TEST_F(Commands, UnbuiltCommandsSaySo) {
-  for (const char* command : {"report", "sense", "blame", "watch", "presets", "diff"}) {
+  for (const char* command : {"report", "sense", "blame", "watch", "diff"}) {
     const ProgramResult result = amaxscope({command, "some", "--thing"});
     EXPECT_EQ(result.status, 2) << command;
     EXPECT_EQ(result.out, "");
     EXPECT_THAT(lines_of(result.err), ElementsAre(AllOf(StartsWith("amaxscope: "), HasSubstr(command),
                                                         HasSubstr("not built yet"))));
   }
+}
+
+TEST_F(Commands, APresetIsAConfigToStartFrom) {
+  EXPECT_THAT(amaxscope({"presets"}).out,
+              AllOf(HasSubstr("watch"), HasSubstr("nan"), HasSubstr("gap"), HasSubstr("full")));
+  const ProgramResult preset = amaxscope({"presets", "nan"});
+  EXPECT_EQ(preset.status, 0);
+  EXPECT_THAT(preset.out, HasSubstr("NonFiniteGuard:"));
+  const std::filesystem::path file = folder_ / "preset.yaml";
+  std::ofstream(file) << preset.out;
+  EXPECT_EQ(amaxscope({"check", file.string()}).status, 0);
+  const ProgramResult unknown = amaxscope({"presets", "nam"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("there is no preset \"nam\"; there are watch, nan, gap, full"));
 }
 
 TEST_F(Commands, WrongUseIsOneLineAndStatusTwo) {

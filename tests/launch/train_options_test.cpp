@@ -105,7 +105,14 @@ TEST(TrainOptions, CountsMustBePositive) {
 TEST(TrainOptions, WhatIsNotBuiltSaysSo) {
   EXPECT_THAT(refusal([](TrainOptions& o) { o.device = "cuda"; }), HasSubstr("not built yet"));
   EXPECT_THAT(refusal([](TrainOptions& o) { o.pp = 2; }), HasSubstr("not built yet"));
-  EXPECT_THAT(refusal([](TrainOptions& o) { o.preset = "watch"; }), HasSubstr("not built yet"));
+}
+
+TEST(TrainOptions, APresetIsOneOfThoseThatThereAreAndStandsAlone) {
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.preset = "watch"; }), "");
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.preset = "wach"; }),
+            "--preset wach: there are watch, nan, gap, full");
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.preset = "nan", o.config = "my.yaml"; }),
+              HasSubstr("give one"));
 }
 
 TEST(TrainOptions, BlocksMustDivideTheSizes) {

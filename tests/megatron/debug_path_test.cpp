@@ -196,7 +196,8 @@ stream:
               ElementsAre("decoder.layers.1 residual replicated forward 0",
                           "decoder.layers.2 residual replicated forward 0",
                           "output_layer logits replicated forward 0"));
-  EXPECT_EQ(all.size(), 3 + trainer.model().parameters().size());
+  // Each parameter, and its update.
+  EXPECT_EQ(all.size(), 3 + 2 * trainer.model().parameters().size());
   EXPECT_THAT(all, ::testing::Contains("decoder.final_layernorm.weight parameter replicated forward 0"));
   EXPECT_EQ(session.iteration(), 1);
   session.close();
