@@ -35,9 +35,11 @@ std::vector<std::string> names(const StatRecord& record) {
 }
 
 TEST(MixedLayers, EveryLayerGivesWhatItHas) {
+  ::testing::internal::CaptureStderr();
   const auto collected = run_sessions({.ranks = 1, .yaml = kEverything}, [](SessionRank& self) {
     DelayedScalingState delayed({}, nullptr);
     const Tensor x = Tensor::of<float>(std::vector<float>(1024, 1.0F), {32, 32});
+    std::vector<LayerHandle> handles;
     for (const RecipeKind recipe : {RecipeKind::kNone, RecipeKind::kDelayed, RecipeKind::kNvfp4}) {
       LayerDescription layer = self.layer(std::string(to_string(recipe)) + ".fc1");
       layer.recipe = recipe;
@@ -50,11 +52,24 @@ TEST(MixedLayers, EveryLayerGivesWhatItHas) {
         request.delayed = &delayed;
         parents.activation = make_quantizer(request);
       }
-      feed(self.session.layer(layer, parents), TensorKind::kActivation, x.view());
+      handles.push_back(self.session.layer(layer, parents));
     }
-    self.session.step();
+    for (int step = 0; step < 2; ++step) {
+      for (const LayerHandle& handle : handles) feed(handle, TensorKind::kActivation, x.view());
+      self.session.step();
+    }
     EXPECT_FALSE(self.session.detached());
   });
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  const auto times = [&](const std::string& text) {
+    int count = 0;
+    for (std::size_t at = printed.find(text); at != std::string::npos; at = printed.find(text, at + 1))
+      ++count;
+    return count;
+  };
+  EXPECT_EQ(times("none.fc1: underflows% of activation is skipped"), 1) << printed;
+  EXPECT_EQ(times("nvfp4.fc1: underflows% of activation is skipped"), 1) << printed;
+  EXPECT_EQ(times("is skipped"), 2) << printed;
   EXPECT_THAT(names(collected->of(0, "none.fc1", "activation").at(0)), ElementsAre("mxfp8_mse", "nvfp4_mse"));
   EXPECT_THAT(names(collected->of(0, "delayed.fc1", "activation").at(0)),
               ::testing::UnorderedElementsAre("underflows%", "mxfp8_mse", "nvfp4_mse"));

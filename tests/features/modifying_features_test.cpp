@@ -287,6 +287,24 @@ TEST(FakeQuant, OperandsComeBackInTheComputeDtype) {
   EXPECT_EQ(result->operand(kColumn).data.values<BF16>()[1].bits, 0x4180);  // 16
 }
 
+// the reference returns nothing to cast when it quantizes into an existing tensor.
+TEST(FakeQuant, ACachedWeightIsQuantizedAnewInTheComputeDtype) {
+  const LoadedFeatures features(section(
+      "s", "{FakeQuant: {enabled: True, quant_format: FP8E4M3, gemms: [fprop, dgrad], tensors: [weight]}}"));
+  LayerDescription layer = layer_with(RecipeKind::kDelayed);
+  layer.compute_dtype = DType::kBF16;
+  const DebugServices services;
+  DebugQuantizer weight(layer, TensorKind::kWeight, recipe_quantizer(DType::kE4M3), features.all(), services);
+  weight.begin_iteration(0);
+  const auto cached = weight.quantize(Tensor::of({448.0F, 17.0F}, Shape{1, 2}), kBoth, {});
+  weight.begin_iteration(1);
+  weight.update(Tensor::of({448.0F, 19.0F}, Shape{1, 2}), *cached, {});
+  for (const Direction direction : {kRow, kColumn}) {
+    EXPECT_EQ(cached->format(direction), DType::kBF16);
+    EXPECT_EQ(cached->operand(direction).data.values<BF16>()[1].bits, 0x41A0);  // 20: 19 is a tie
+  }
+}
+
 TEST(FakeQuant, ResultsAreChangedInPlace) {
   const LoadedFeatures features(section("s",
                                         "{FakeQuant: {enabled: True, quant_format: FP8E4M3, gemms: [fprop, "

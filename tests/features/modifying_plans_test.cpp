@@ -1,6 +1,8 @@
 // How the features that change numerics plan together.
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "core/error.hpp"
 #include "runtime/quantizers/debug_quantizer.hpp"
 #include "runtime/quantizers/plan_check.hpp"
@@ -86,6 +88,60 @@ TEST(ModifyingFeatures, EveryChoiceOfOperandsPlansAsTheReferenceDoes) {
               << structs << ' ' << to_string(tensor) << ' ' << to_string(gemm) << (fake ? " FakeQuant" : "");
         }
       }
+    }
+  }
+}
+
+// cases.md case 16: one meaning of the schedule keys, whatever the feature.
+TEST(AllFeatures, FollowTheSameSchedule) {
+  const std::map<std::string, std::string> keys = {
+      {"DisableQuantizationGEMM", "gemms: [fprop]"},
+      {"DisableQuantizationLayer", ""},
+      {"PerTensorScaling", "gemms: [fprop], tensors: [activation]"},
+      {"FakeQuant", "gemms: [fprop], tensors: [activation], quant_format: FP8E4M3"},
+      {"RecipeOverride", "gemms: [fprop], tensors: [activation], recipe: current"},
+      {"LogTensorStats", "tensors: [activation], stats: [max]"},
+      {"LogFp8TensorStats", "tensors: [activation], stats: [mse]"},
+      {"LogNvfp4TensorStats", "tensors: [activation], stats: [mse]"},
+      {"DumpTensors", "tensors: [activation], high_precision_tensor: True"},
+      {"InvariantGuard", "tensors: [activation]"},
+      {"NonFiniteGuard", "tensors: [activation]"},
+      {"CompareGemm", "gemms: [fprop]"},
+      {"Trends", "tensors: [activation]"}};
+  struct Case {
+    std::string schedule;
+    std::vector<std::int64_t> due;
+  };
+  const std::vector<Case> cases = {{"start_step: 5, freq: 10", {10, 20}},
+                                   {"start_step: 5, freq: 10, end_step: -1", {10, 20}},
+                                   {"end_step: 2", {0, 1, 2}},
+                                   {"start_end_list: [[0, 2], [10, 11]]", {0, 1, 2, 10, 11}}};
+  const DebugServices services;
+  const FeatureRegistry registry = builtin_features();
+  const LayerDescription layer = layer_with(RecipeKind::kDelayed);
+  for (const FeatureEntry& entry : registry.entries()) {
+    if (entry.base_namespace) continue;
+    ASSERT_TRUE(keys.contains(entry.schema.name)) << entry.schema.name << " has no case here";
+    for (const Case& one : cases) {
+      std::string body = "{" + entry.schema.name + ": {enabled: True, ";
+      if (!keys.at(entry.schema.name).empty()) body += keys.at(entry.schema.name) + ", ";
+      const LoadedFeatures features(section("s", body + one.schedule + "}}"));
+      std::vector<std::unique_ptr<DebugQuantizer>> tensors;
+      for (const TensorKind tensor : kAllTensors) {
+        tensors.push_back(std::make_unique<DebugQuantizer>(
+            layer, tensor, is_result(tensor) ? nullptr : recipe_quantizer(DType::kE4M3), features.all(),
+            services));
+      }
+      std::vector<std::int64_t> due;
+      for (std::int64_t iteration = 0; iteration <= 25; ++iteration) {
+        bool acts = false;
+        for (const auto& tensor : tensors) {
+          tensor->begin_iteration(iteration);
+          acts = acts || tensor->any_feature_enabled();
+        }
+        if (acts) due.push_back(iteration);
+      }
+      EXPECT_EQ(due, one.due) << entry.schema.name << " with " << one.schedule;
     }
   }
 }

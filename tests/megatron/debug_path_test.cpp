@@ -71,6 +71,32 @@ TEST(DebugPath, HooksComeInTheOrderOfTheGemms) {
   session.close();
 }
 
+// Q-16: in the reference a modified wgrad has no effect when it was added to the main gradient already.
+TEST(DebugPath, AModifiedWgradIsWhatTheGradientGets) {
+  constexpr const char* kFakeWgrad = R"(
+wgrad:
+  enabled: True
+  layers: {layer_name_regex_pattern: fc}
+  transformer_engine:
+    FakeQuant: {enabled: True, quant_format: FP8E4M3, gemms: [wgrad], tensors: [wgrad]}
+)";
+  const FeatureRegistry registry = builtin_features();
+  DebugSession session(registry, {}, session_options(kFakeWgrad));
+  LayerContext context;
+  context.session = &session;
+  ColumnParallelLinear layer(context, {.name = "fc", .number = 1, .inputs = 2, .outputs = 1, .bias = false});
+  for (const int microbatch : {0, 1}) {
+    Linear::Saved saved;
+    std::ignore = layer.forward(Tensor::of<float>({448.0F, 17.0F}, {1, 2}),
+                                {.phase = Phase::kForward, .microbatch = microbatch}, &saved);
+    const Tensor dy = Tensor::of<float>({1.0F}, {1, 1});
+    std::ignore = layer.backward(dy, {.phase = Phase::kBackward, .microbatch = microbatch}, saved);
+  }
+  // wgrad is dy x = [448, 17]; under scale 1 the E4M3 grid around 17 has steps of 2, and the tie goes to 16.
+  EXPECT_THAT(to_doubles(layer.weight().gradient.view()), ElementsAre(896, 32));
+  session.close();
+}
+
 TEST(DebugPath, AWeightThatChangedIsSeenAsItIsNow) {
   std::vector<Seen> seen;
   const FeatureRegistry registry = with_recorder(seen);

@@ -297,6 +297,17 @@ TEST_F(DebugQuantize, UpdateDoesNotMistakeAModifiedMemberForTheRecipes) {
   }
 }
 
+TEST_F(DebugQuantize, AFeatureIsHeldToWhatItSaidInAnUpdateToo) {
+  feature_.modifies = always_in({Gemm::kFprop, Gemm::kDgrad}, TensorKind::kWeight);
+  for (const Usage usage : {Usage{true, false}, Usage{false, true}}) {
+    feature_.modify = fill_with(1);
+    DebugQuantizer& weight = quantizer(TensorKind::kWeight);
+    const auto cached = weight.quantize(x_, usage, {});
+    feature_.modify = [](const ModifyContext&) { return nullptr; };
+    EXPECT_THROW(weight.update(x_, *cached, {}), Error);
+  }
+}
+
 TEST_F(DebugQuantize, UpdateKeepsToTheDirectionsOfTheTarget) {
   DebugQuantizer& weight = quantizer(TensorKind::kWeight, 0);
   const auto cached = weight.quantize(x_, {true, false}, {});

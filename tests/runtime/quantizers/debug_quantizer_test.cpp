@@ -193,6 +193,22 @@ TEST_F(DebugQuantizerPlans, AnEndedFeatureLetsTheLayerGo) {
   EXPECT_EQ(weight.next_debug_iteration(), Next());
 }
 
+// "not now and never again" of one feature says nothing about another one.
+TEST_F(DebugQuantizerPlans, AFeatureWithoutAnEndKeepsTheLayerWhateverOthersSay) {
+  ScriptedFeature disables("Disables");
+  disables.fp8 = [](Gemm, std::int64_t) { return Decision::never(); };
+  ScriptedFeature ended("Ended");
+  ended.inspects = on(Schedule(1, {{0, 1}}));
+  ScriptedFeature absent("Absent");
+  for (const std::vector<Feature*>& order :
+       {std::vector<Feature*>{&disables, &ended, &absent}, {&absent, &ended, &disables}}) {
+    DebugQuantizer weight = quantizer(TensorKind::kWeight, order);
+    EXPECT_THAT(debug_iterations(weight, 5), ElementsAre(0, 1, 2, 3, 4));
+    DebugQuantizer observed = quantizer(TensorKind::kWeight, {order[1], &absent}, /*recipe=*/false);
+    EXPECT_THAT(debug_iterations(observed, 5), ElementsAre(0, 1)) << "and nothing due is no debug iteration";
+  }
+}
+
 TEST_F(DebugQuantizerPlans, AlwaysMeansEveryIteration) {
   ScriptedFeature disables("Disables");
   disables.fp8 = [](Gemm, std::int64_t) { return Decision::never(); };

@@ -1,8 +1,13 @@
 // How sessions stay together: what costs a collective, what ranks compare, and what happens when they differ.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "core/error.hpp"
 #include "runtime/config/config.hpp"
@@ -100,18 +105,45 @@ TEST(SessionAgreement, ADueStepTakesThreeCollectivesForAnyNumberOfTensors) {
 }
 
 TEST(SessionAgreement, FeaturesFollowTheScheduleFromAnyFirstIteration) {
-  const auto collected = run_sessions(
-      {.yaml = log_everything(5), .adjust = [](SessionOptions& o, int) { o.first_iteration = 7; }},
-      [](SessionRank& self) {
-        const LayerHandle handle = self.session.layer(self.layer("a.fc1"));
-        while (self.session.iteration() < 21) {
-          feed(handle, TensorKind::kWeight, Tensor::of<float>({1}, {1, 1}));
-          self.session.step();
+  for (const std::int64_t first : {7, 10}) {
+    const auto collected = run_sessions(
+        {.yaml = log_everything(5), .adjust = [&](SessionOptions& o, int) { o.first_iteration = first; }},
+        [](SessionRank& self) {
+          const LayerHandle handle = self.session.layer(self.layer("a.fc1"));
+          while (self.session.iteration() < 21) {
+            feed(handle, TensorKind::kWeight, Tensor::of<float>({1}, {1, 1}));
+            self.session.step();
+          }
+        });
+    std::vector<std::int64_t> iterations;
+    for (const StatRecord& record : collected->of(0, "a.fc1", "weight"))
+      iterations.push_back(record.iteration);
+    EXPECT_THAT(iterations, ::testing::ElementsAre(10, 15, 20)) << "first iteration " << first;
+  }
+}
+
+// S-20: the reference matches what ranks have by the order of registration.
+TEST(SessionAgreement, RanksMayRegisterAndFeedInAnyOrder) {
+  const auto collected =
+      run_sessions({.ranks = 2, .sizes = {.tp = 2}, .yaml = log_everything(1)}, [](SessionRank& self) {
+        std::vector<std::string> names = {"a.fc1", "b.fc1", "c.fc1"};
+        if (self.world.rank() == 1) std::ranges::reverse(names);
+        std::map<std::string, LayerHandle> handles;
+        for (const std::string& name : names) handles[name] = self.session.layer(self.layer(name));
+        for (const std::string& name : names) {
+          const auto value = static_cast<float>(10 * (name[0] - 'a') + self.world.rank());
+          feed(handles[name], TensorKind::kWeight, Tensor::of<float>({value}, {1, 1}));
         }
+        self.session.step();
+        EXPECT_FALSE(self.session.detached());
       });
-  std::vector<std::int64_t> iterations;
-  for (const StatRecord& record : collected->of(0, "a.fc1", "weight")) iterations.push_back(record.iteration);
-  EXPECT_THAT(iterations, ::testing::ElementsAre(10, 15, 20));
+  for (const int rank : {0, 1}) {
+    for (const std::string name : {"a.fc1", "b.fc1", "c.fc1"}) {
+      const StatRecord record = collected->of(rank, name, "weight").at(0);
+      EXPECT_EQ(stat(record, "min"), 10 * (name[0] - 'a')) << name;
+      EXPECT_EQ(stat(record, "max"), 10 * (name[0] - 'a') + 1) << name;
+    }
+  }
 }
 
 TEST(SessionAgreement, ObservingRanksThatDifferDetachAndTrainOn) {
@@ -205,6 +237,91 @@ typo:
     EXPECT_THAT(error.what(), HasSubstr("config:2:1: section \"typo\" matched no layer on any rank"));
     EXPECT_THAT(error.what(), HasSubstr("decoder.fc1"));
   }
+}
+
+// cases.md case 14: layers 0 to 9 on the first pipeline stage, 10 to 19 on the second.
+TEST(SessionAgreement, SectionsAreLookedForOnEveryPipelineStage) {
+  const auto section = [](const std::string& name, const std::string& pattern) {
+    return fmt::format(
+        "{}:\n  enabled: true\n  layers: {{layer_name_regex_pattern: '{}'}}\n  transformer_engine:\n"
+        "    LogTensorStats: {{enabled: true, tensors: [weight], stats: [max]}}\n",
+        name, pattern);
+  };
+  const std::string yaml = section("open", R"(decoder\.1)") + section("closed", R"(decoder\.1\.)") +
+                           section("second_stage", R"(decoder\.15\.)");
+  std::map<int, std::map<std::string, std::vector<std::string>>> found;
+  std::mutex mutex;
+  run_sessions({.ranks = 2,
+                .sizes = {.pp = 2},
+                .yaml = yaml,
+                .adjust = [](SessionOptions& o, int) { o.strict = true; }},
+               [&](SessionRank& self) {
+                 const int first = 10 * self.world.rank();
+                 for (int i = first; i < first + 10; ++i) {
+                   static_cast<void>(self.session.layer(self.layer(fmt::format("decoder.{}.fc1", i))));
+                 }
+                 self.session.step();
+                 const std::scoped_lock lock(mutex);
+                 found[self.world.rank()] = self.session.section_layers();
+               });
+  EXPECT_THAT(found[0]["open"], ::testing::ElementsAre("decoder.1.fc1"));
+  EXPECT_EQ(found[1]["open"].size(), 10U) << "the pattern is searched for: 10 to 19 begin with 1";
+  EXPECT_THAT(found[0]["closed"], ::testing::ElementsAre("decoder.1.fc1"));
+  EXPECT_TRUE(found[1]["closed"].empty());
+  EXPECT_TRUE(found[0]["second_stage"].empty()) << "and that is no error";
+  EXPECT_THAT(found[1]["second_stage"], ::testing::ElementsAre("decoder.15.fc1"));
+}
+
+// cases.md case 37: a process that ends without close() has its finished steps on disk.
+TEST(SessionAgreement, StepsAreOnDiskWithoutAClose) {
+  const std::filesystem::path dir =
+      std::filesystem::temp_directory_path() / fmt::format("amaxscope_unclosed_{}", ::getpid());
+  std::filesystem::remove_all(dir);
+  const auto text = [&](const std::string& file) {
+    std::ostringstream all;
+    all << std::ifstream(dir / file).rdbuf();
+    return all.str();
+  };
+  const FeatureRegistry registry = builtin_features();
+  SessionOptions options;
+  options.config_text = log_everything(1);
+  options.log_dir = dir;
+  const auto expect_two_steps = [&] {
+    const std::string records = text("metrics/rank_0.jsonl");
+    EXPECT_THAT(records, HasSubstr(R"({"iteration":0,"end_of_step":true,"records":1})"));
+    EXPECT_THAT(records, HasSubstr(R"({"iteration":1,"end_of_step":true,"records":1})"));
+    EXPECT_THAT(text("nvdlfw_inspect_statistics_logs/nvdlfw_inspect_globalrank-0.log"),
+                HasSubstr("iteration=000001"));
+    EXPECT_THAT(text("run.json"), HasSubstr("\"unclosed\""));
+  };
+  {
+    DebugSession session(registry, {}, options);
+    LayerDescription description;
+    description.name = "a.fc1";
+    const LayerHandle handle = session.layer(description);
+    for (int step = 0; step < 2; ++step) {
+      feed(handle, TensorKind::kWeight, Tensor::of<float>({1}, {1, 1}));
+      session.step();
+    }
+    feed(handle, TensorKind::kWeight, Tensor::of<float>({7}, {1, 1}));  // a step that does not end
+    expect_two_steps();  // as they would stand there had the process been killed now
+  }
+  expect_two_steps();
+  // Another session in the same process knows nothing of the first one, nor of its unfinished step.
+  options.log_dir.clear();
+  std::vector<StatRecord> records;
+  options.extra_sinks.push_back(
+      make_callback_sink([&](const StatRecord& record) { records.push_back(record); }, nullptr));
+  DebugSession second(registry, {}, options);
+  LayerDescription description;
+  description.name = "a.fc1";
+  const LayerHandle handle = second.layer(description);
+  feed(handle, TensorKind::kWeight, Tensor::of<float>({2}, {1, 1}));
+  second.step();
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].iteration, 0);
+  EXPECT_EQ(stat(records[0], "max"), 2);
+  std::filesystem::remove_all(dir);
 }
 
 TEST(SessionAgreement, LayerNamesAreUniqueAndSessionsIndependent) {

@@ -198,15 +198,18 @@ TEST(MomentsAccumulator, AllZero) {
   EXPECT_EQ(value_of(values, "nonzero"), 0.0);
 }
 
-TEST(MomentsAccumulator, ZerosOnOneRankDoNotChangeTheRange) {
-  const auto values = reduce({{{0.0F, 0.0F}}, {{8.0F, 16.0F}}});
-  EXPECT_EQ(value_of(values, "dynamic_range"), 1.0);
-  EXPECT_THAT(flags_of(values, "dynamic_range"), ElementsAre());
+TEST(MomentsAccumulator, ZerosOfOneRankOrMicrobatchDoNotChangeTheRange) {
+  for (const Ranks& ranks : {Ranks{{{0.0F, 0.0F}}, {{8.0F, 16.0F}}}, Ranks{{{8.0F, 16.0F}, {0.0F, 0.0F}}}}) {
+    const auto values = reduce(ranks);
+    EXPECT_EQ(value_of(values, "dynamic_range"), 1.0);
+    EXPECT_THAT(flags_of(values, "dynamic_range"), ElementsAre());
+  }
 }
 
-TEST(MomentsAccumulator, NanOnAnyRankWins) {
+TEST(MomentsAccumulator, NanOfAnyRankOrMicrobatchWins) {
   for (const Ranks& ranks :
-       {Ranks{{{kNan, 1.0F, -9.0F}}, {{2.0F, 7.0F}}}, Ranks{{{2.0F, 7.0F}}, {{1.0F, kNan, -9.0F}}}}) {
+       {Ranks{{{kNan, 1.0F, -9.0F}}, {{2.0F, 7.0F}}}, Ranks{{{2.0F, 7.0F}}, {{1.0F, kNan, -9.0F}}},
+        Ranks{{{kNan, 1.0F, -9.0F}, {2.0F, 7.0F}}}, Ranks{{{2.0F, 7.0F}, {1.0F, kNan, -9.0F}}}}) {
     const auto values = reduce(ranks, {"min", "max", "cur_amax", "mean", "std", "l1_norm", "l2_norm", "rms"});
     for (const char* name : {"min", "max", "cur_amax", "mean", "std", "l1_norm", "l2_norm", "rms"}) {
       EXPECT_TRUE(std::isnan(value_of(values, name).value())) << name;
