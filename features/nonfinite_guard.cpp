@@ -40,9 +40,10 @@ FiniteScan scan_operand(const QuantizedTensor& tensor, Direction direction) {
 }
 
 std::string frame_text(const NonFiniteGuard::Frame& frame) {
-  return fmt::format("iteration {} {} micro-batch {}: {} {}, amax {:.6g}{}", frame.iteration,
+  const std::string what = frame.reused ? ", its codes again" : fmt::format(", amax {:.6g}", frame.amax);
+  return fmt::format("iteration {} {} micro-batch {}: {} {}{}{}", frame.iteration,
                      to_string(frame.moment.phase), frame.moment.microbatch, frame.tensor->layer,
-                     frame.tensor->name, frame.amax,
+                     frame.tensor->name, what,
                      frame.nonfinite == 0 ? "" : fmt::format(", {} not finite", frame.nonfinite));
 }
 
@@ -83,7 +84,7 @@ void NonFiniteGuard::look(const InspectContext& context, bool reuse) {
   }
   ++sequence_;
   const FiniteScan values = context.has_original && !reuse ? finite_scan(context.x) : FiniteScan{};
-  frames_.push_back({&context.tensor, context.moment, context.iteration, values.amax, values.count});
+  frames_.push_back({&context.tensor, context.moment, context.iteration, values.amax, values.count, reuse});
   if (frames_.size() > last_ + 1) frames_.pop_front();
   if (reported_) return;
   if (values.first >= 0) {

@@ -37,6 +37,7 @@ class NonFiniteGuard final : public Feature {
     std::int64_t iteration = 0;
     float amax = 0;  ///< of its finite elements
     std::uint64_t nonfinite = 0;
+    bool reused = false;  ///< codes that were made before; their values were not looked at again
   };
   struct Seen;  ///< the first non-finite element of this rank in a step
 

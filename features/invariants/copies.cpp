@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "features/invariants/check.hpp"
 #include "features/invariants/sampling.hpp"
@@ -17,6 +18,9 @@ bool agree(const DecodedElement& a, const DecodedElement& b) {
   constexpr double kSlack = 1.0 + 0x1p-20;
   return std::abs(double{a.value} - double{b.value}) <= kSlack * (double{a.tolerance} + double{b.tolerance});
 }
+
+/// The sign of a NaN means nothing, but would be printed.
+float shown(float value) { return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value; }
 
 class CopiesCheck final : public InvariantCheck {
  public:
@@ -72,8 +76,8 @@ class CopiesCheck final : public InvariantCheck {
          fmt::format("the {} copy does not stand for the same values as the other: {} of {} sampled elements "
                      "are further apart than rounding explains; at row {}, column {} rowwise is {:.6g}, "
                      "columnwise {:.6g}",
-                     culprit, apart, compared, first / columns, first % columns, row_then.value,
-                     column_then.value),
+                     culprit, apart, compared, first / columns, first % columns, shown(row_then.value),
+                     shown(column_then.value)),
          {{"copy", std::string(culprit)},
           {"sampled", fmt::format("{}", compared)},
           {"apart", fmt::format("{}", apart)},

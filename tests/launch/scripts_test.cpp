@@ -75,10 +75,13 @@ TEST_F(Scripts, RecipeTableHasARowForEachRecipe) {
                   {.environment = {{"AMAXSCOPE_PROGRAM", AMAXSCOPE_PROGRAM}}, .directory = folder_.string()});
   ASSERT_EQ(result.status, 0) << result.err;
   const std::vector<std::string> lines = lines_of(result.out);
-  ASSERT_EQ(lines.size(), 8U) << result.out;
+  // A row for each recipe, an empty line, and a row for each recipe but none and kind of tensor.
+  ASSERT_EQ(lines.size(), 8U + 1U + 2U + 15U) << result.out;
   EXPECT_THAT(lines[2], HasSubstr("| none | "));
   EXPECT_THAT(lines[2], HasSubstr("+0.0000"));
   EXPECT_THAT(lines[7], HasSubstr("| nvfp4 | "));
+  EXPECT_THAT(lines[11], HasSubstr("| delayed | activation | "));
+  EXPECT_THAT(lines[25], HasSubstr("| nvfp4 | gradient | "));
   EXPECT_FALSE(exists("amaxscope_logs"));
 }
 
