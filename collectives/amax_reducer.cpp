@@ -1,7 +1,5 @@
 #include "collectives/amax_reducer.hpp"
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
 namespace amaxscope {
@@ -15,15 +13,7 @@ void AmaxReducer::reduce(std::span<std::uint32_t> amaxes, const CollectiveTag& t
     before_first_();  // when it throws, the next call asks again
     before_first_ = {};
   }
-  std::size_t done = 0;
-  do {
-    std::array<std::uint32_t, CollectiveGuard::kFramePayload> frame{};
-    const auto part = amaxes.subspan(done, std::min(frame.size(), amaxes.size() - done));
-    std::ranges::copy(part, frame.begin());
-    guard_.reduce_max(frame, amaxes.size(), tag);
-    std::copy_n(frame.begin(), part.size(), part.begin());
-    done += part.size();
-  } while (done < amaxes.size());
+  guard_.reduce_max_in_frames(amaxes, tag);
 }
 
 }  // namespace amaxscope

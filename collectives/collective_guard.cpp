@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -10,6 +11,7 @@
 
 #include "collectives/exchange.hpp"
 #include "core/error.hpp"
+#include "core/fnv.hpp"
 
 namespace amaxscope {
 
@@ -23,19 +25,18 @@ constexpr std::size_t kShownEntries = 5;
 class Signature {
  public:
   Signature& add(std::uint64_t word) noexcept {
-    for (int shift = 0; shift < 64; shift += 8) add_byte(static_cast<unsigned char>(word >> shift));
+    for (int shift = 0; shift < 64; shift += 8) hash_.add(static_cast<unsigned char>(word >> shift));
     return *this;
   }
   Signature& add(std::string_view text) noexcept {
     add(text.size());
-    for (const char c : text) add_byte(static_cast<unsigned char>(c));
+    hash_.add(text);
     return *this;
   }
-  [[nodiscard]] std::uint64_t value() const noexcept { return hash_; }
+  [[nodiscard]] std::uint64_t value() const noexcept { return hash_.value(); }
 
  private:
-  void add_byte(unsigned char byte) noexcept { hash_ = (hash_ ^ byte) * 0x100000001B3U; }
-  std::uint64_t hash_ = 0xCBF29CE484222325U;
+  Fnv1a hash_;
 };
 
 std::string describe(ReduceOp op, std::size_t used, std::string_view type, const CollectiveTag& tag,
@@ -81,6 +82,18 @@ void CollectiveGuard::reduce_max(std::span<std::uint32_t> payload, std::size_t u
   run(frame, ReduceOp::kMax, tag);
   if (words[0] != ~words[2] || words[1] != ~words[3]) report_mismatch();
   std::ranges::copy(words.subspan(kSignatureWords), payload.begin());
+}
+
+void CollectiveGuard::reduce_max_in_frames(std::span<std::uint32_t> words, const CollectiveTag& tag) {
+  std::size_t done = 0;
+  do {
+    std::array<std::uint32_t, kFramePayload> frame{};
+    const auto part = words.subspan(done, std::min(frame.size(), words.size() - done));
+    std::ranges::copy(part, frame.begin());
+    reduce_max(frame, words.size(), tag);
+    std::copy_n(frame.begin(), part.size(), part.begin());
+    done += part.size();
+  } while (done < words.size());
 }
 
 void CollectiveGuard::reduce_sum(std::span<double> payload, const CollectiveTag& tag) {

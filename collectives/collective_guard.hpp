@@ -58,6 +58,10 @@ class CollectiveGuard {
   /// the group must not be used again: broken() is true.
   void reduce_max(std::span<std::uint32_t> payload, std::size_t used, const CollectiveTag& tag);
 
+  /// reduce_max for a span of any length on a guard whose calls are frames: kFramePayload words a collective,
+  /// and one collective for no words at all. Each frame is signed with the length of the whole.
+  void reduce_max_in_frames(std::span<std::uint32_t> words, const CollectiveTag& tag);
+
   /// SUM over the group, in place, for a call whose length reduce_max has agreed on. Same blocking and
   /// errors.
   void reduce_sum(std::span<double> payload, const CollectiveTag& tag);

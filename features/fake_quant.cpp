@@ -10,7 +10,6 @@
 #include "features/scoped_amax.hpp"
 #include "kernels/codec/scale.hpp"
 #include "runtime/quantizers/current_scaling.hpp"
-#include "runtime/quantizers/quantizer_factory.hpp"
 
 namespace amaxscope {
 
@@ -94,35 +93,13 @@ std::shared_ptr<QuantizedTensor> FakeQuant::modify_tensor(const ModifyContext& c
   return std::make_shared<HighPrecisionTensor>(codes->dequantize(result_dtype(context), Direction::kRowwise));
 }
 
-Quantizer& FakeQuant::quantizer_for(const ModifyContext& context) {
-  const NamedFormat& format = format_of(context.params);
-  std::shared_ptr<Quantizer>& slot =
-      quantizers_[{context.layer.name, context.tensor, std::string(format.name)}];
-  if (slot != nullptr) return *slot;
-  // Stochastic rounding: one stream for ranks that hold the same tensor, others for ranks that hold parts or
-  // other tokens.
-  const bool replicated = layout_of(context.layer, context.tensor) == Layout::kReplicated;
-  const Communicator* tp = context.layer.tp_group;
-  QuantizerRequest request;
-  request.recipe = format.recipe;
-  request.tensor = is_result(context.tensor) ? TensorKind::kActivation : context.tensor;
-  request.format = format.dtype;
-  request.name = fmt::format("{}.{}", context.layer.name, to_string(context.tensor));
-  request.options.nvfp4.seed =
-      static_cast<std::uint64_t>(replicated && tp != nullptr ? tp->world_ranks().front() : world_rank_);
-  request.reduce_amaxes = [this](std::span<std::uint32_t> amaxes) { reduce_scoped(*now_, amaxes); };
-  slot = make_quantizer(request);
-  return *slot;
-}
-
 std::shared_ptr<QuantizedTensor> FakeQuant::through_blocks(const ModifyContext& context) {
-  now_ = &context;
+  const NamedFormat& format = format_of(context.params);
   const Direction direction = context.usage.rowwise ? Direction::kRowwise : Direction::kColumnwise;
-  const Padded padded(context.x, block_multiple(format_of(context.params).recipe));
-  const auto codes = quantizer_for(context).quantize(
-      padded.view(),
-      {.rowwise = direction == Direction::kRowwise, .columnwise = direction == Direction::kColumnwise},
-      context.moment);
+  const Padded padded(context.x, required_multiple(format.recipe));
+  const auto codes = quantizers_.quantize(
+      context, format.recipe, format.dtype, padded.view(),
+      {.rowwise = direction == Direction::kRowwise, .columnwise = direction == Direction::kColumnwise});
   const Tensor values = codes->dequantize(result_dtype(context), direction);
   return std::make_shared<HighPrecisionTensor>(cropped(values.view(), context.x.shape()));
 }

@@ -1,11 +1,9 @@
 // FakeQuant: quantizes and dequantizes, so that a GEMM in high precision sees what a format would leave.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <string>
-#include <tuple>
 
+#include "features/scoped_quantizers.hpp"
 #include "runtime/feature/registry.hpp"
 
 namespace amaxscope {
@@ -18,7 +16,7 @@ class FakeQuant final : public Feature {
   explicit FakeQuant(FeatureConfig config) : Feature(std::move(config)) {}
 
   [[nodiscard]] bool alters_numerics() const override { return true; }
-  void attach(const FeatureServices& services) override { world_rank_ = services.world_rank; }
+  void attach(const FeatureServices& services) override { quantizers_.set_rank(services.world_rank); }
   void check_layer(const LayerDescription& layer) const override { admit_layer(layer, {}); }
   /// Refuses, naming layer and section, a tensor that is a partial sum on each rank when it is to be
   /// quantized as the whole tensor.
@@ -34,11 +32,8 @@ class FakeQuant final : public Feature {
 
  private:
   [[nodiscard]] std::shared_ptr<QuantizedTensor> through_blocks(const ModifyContext& context);
-  Quantizer& quantizer_for(const ModifyContext& context);
 
-  int world_rank_ = 0;
-  std::map<std::tuple<std::string, TensorKind, std::string>, std::shared_ptr<Quantizer>> quantizers_;
-  const ModifyContext* now_ = nullptr;  ///< while a quantizer may reduce an amax
+  ScopedQuantizers quantizers_;
 };
 
 FeatureEntry fake_quant_entry();

@@ -17,15 +17,15 @@ constexpr std::array<std::string_view, 9> kAllChecks = {"I1", "I2", "I3", "I4", 
 
 std::unique_ptr<InvariantCheck> make_check(std::string_view id, std::size_t sample,
                                            const std::vector<std::string>& scalars) {
-  if (id == "I1") return make_replica_check(sample);
-  if (id == "I2") return make_scale_check(sample);
+  if (id == "I1") return make_replica_check();
+  if (id == "I2") return make_scale_check();
   if (id == "I3") return make_copies_check(sample);
-  if (id == "I4") return make_recompute_check(sample);
+  if (id == "I4") return make_recompute_check();
   if (id == "I5") return make_bounds_check(sample);
-  if (id == "I6") return make_history_check(sample);
+  if (id == "I6") return make_history_check();
   if (id == "I7") return make_master_check(sample);
-  if (id == "I8") return make_scalar_check(sample, scalars);
-  return make_restart_check(sample);
+  if (id == "I8") return make_scalar_check(scalars);
+  return make_restart_check();
 }
 
 std::vector<std::string> allowed_checks() { return {kAllChecks.begin(), kAllChecks.end()}; }

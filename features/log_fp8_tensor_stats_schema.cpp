@@ -1,6 +1,8 @@
 // What LogFp8TensorStats may be asked for.
 #include "features/log_fp8_tensor_stats.hpp"
 
+#include "features/inspecting.hpp"
+
 namespace amaxscope {
 
 FeatureEntry log_fp8_tensor_stats_entry() {
@@ -11,11 +13,7 @@ FeatureEntry log_fp8_tensor_stats_entry() {
       "recipe or, with "
       "fp8_delayed_scaling_, fp8_current_scaling_, mxfp8_ or fp8_block_scaling_ in front, under that one.";
   schema.takes_tensors = true;
-  schema.keys = {{.name = "stats",
-                  .type = KeyType::kStatList,
-                  .required = true,
-                  .default_text = "",
-                  .doc = "The statistics to log."}};
+  schema.keys = {stats_key()};
   schema.statistics = quantization_statistics();
   const std::vector<StatSchema> of_scales = {
       {.name = "overflows%",

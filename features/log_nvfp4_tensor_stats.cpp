@@ -1,6 +1,7 @@
 #include "features/log_nvfp4_tensor_stats.hpp"
 
 #include <fmt/format.h>
+#include "features/inspecting.hpp"
 
 #include <algorithm>
 
@@ -44,11 +45,7 @@ FeatureEntry log_nvfp4_tensor_stats_entry() {
       "statistic[_columnwise], logged as nvfp4_statistic. An element under a block scale of zero counts as "
       "quantized to zero.";
   schema.takes_tensors = true;
-  schema.keys = {{.name = "stats",
-                  .type = KeyType::kStatList,
-                  .required = true,
-                  .default_text = "",
-                  .doc = "The statistics to log."}};
+  schema.keys = {stats_key()};
   schema.statistics = quantization_statistics();
   std::erase_if(schema.statistics, [](const StatSchema& stat) { return stat.name == "scale_age"; });
   schema.accepts_statistic = [](std::string_view word, std::string& reason) {

@@ -1,6 +1,8 @@
 // What LogTensorStats may be asked for, in either namespace.
 #include "features/log_tensor_stats.hpp"
 
+#include "features/inspecting.hpp"
+
 namespace amaxscope {
 
 namespace {
@@ -112,11 +114,7 @@ std::vector<StatSchema> gemm_statistics() {
 FeatureEntry entry(FeatureSchema schema, bool base_namespace) {
   schema.name = "LogTensorStats";
   schema.takes_tensors = true;
-  schema.keys = {{.name = "stats",
-                  .type = KeyType::kStatList,
-                  .required = true,
-                  .default_text = "",
-                  .doc = "The statistics to log."}};
+  schema.keys = {stats_key()};
   return {.schema = std::move(schema), .base_namespace = base_namespace, .make = [](FeatureConfig config) {
             return std::make_unique<LogTensorStats>(std::move(config));
           }};

@@ -92,7 +92,7 @@ void NonFiniteGuard::look(const InspectContext& context, bool reuse) {
     return;
   }
   for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
-    const QuantizedTensor* member = direction == Direction::kRowwise ? context.rowwise : context.columnwise;
+    const QuantizedTensor* member = context.operand(direction);
     if (member == nullptr) continue;
     const FiniteScan codes = scan_operand(*member, direction);
     if (codes.first < 0) continue;
@@ -130,7 +130,7 @@ void NonFiniteGuard::dump(const InspectContext& context) {
   std::list<Tensor> decoded;
   if (context.has_original) tensors.push_back({"high_precision", context.x});
   for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
-    const QuantizedTensor* member = direction == Direction::kRowwise ? context.rowwise : context.columnwise;
+    const QuantizedTensor* member = context.operand(direction);
     if (member == nullptr || !member->usage().has(direction)) continue;
     tensors.push_back({fmt::format("{}_dequantized", to_string(direction)),
                        decoded.emplace_back(member->dequantize(DType::kF32, direction)).view()});

@@ -4,13 +4,11 @@
 #include <cstddef>
 #include <cstring>
 
+#include "kernels/block_scaled_view.hpp"
+
 namespace amaxscope {
 
 namespace {
-
-std::int64_t up(std::int64_t extent, std::int64_t multiple) noexcept {
-  return (extent + multiple - 1) / multiple * multiple;
-}
 
 /// Row by row, as many bytes as the narrower of the two has.
 void copy_rows(const TensorView& from, const MutableTensorView& to) {
@@ -28,7 +26,7 @@ void copy_rows(const TensorView& from, const MutableTensorView& to) {
 }  // namespace
 
 Padded::Padded(const TensorView& x, std::int64_t multiple) : view_(x) {
-  const Shape full{up(x.rows(), multiple), up(x.cols(), multiple)};
+  const Shape full{BlockLayout::up(x.rows(), multiple), BlockLayout::up(x.cols(), multiple)};
   if (full.numel() == x.numel() && x.contiguous()) return;
   copy_ = Tensor(x.dtype(), full);  // zeroed
   copy_rows(x, copy_);

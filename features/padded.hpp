@@ -2,15 +2,8 @@
 #pragma once
 
 #include "core/tensor.hpp"
-#include "runtime/quantizers/recipe.hpp"
 
 namespace amaxscope {
-
-/// Extents that the recipe's quantizer takes are multiples of this; 1 where it takes any.
-constexpr std::int64_t block_multiple(RecipeKind recipe) noexcept {
-  if (recipe == RecipeKind::kMxfp8) return 32;
-  return recipe == RecipeKind::kNvfp4 ? 16 : 1;
-}
 
 /// x as a matrix with rows and columns of zeros added until both extents are multiples; x itself when they
 /// are and its rows follow each other. Zeros change no amax, so the blocks of x are quantized as they would

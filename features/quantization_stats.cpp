@@ -68,7 +68,7 @@ struct Found {
 /// The GEMM's codes that a statistic is about.
 Found running_codes(const Name& name, const InspectContext& context) {
   const Direction direction = direction_of(name);
-  const QuantizedTensor* operand = direction == Direction::kRowwise ? context.rowwise : context.columnwise;
+  const QuantizedTensor* operand = context.operand(direction);
   if (const QuantizedTensor* codes = codes_in(operand, direction)) return {codes, direction};
   // One scale: the other direction has the same codes.
   if (!is_per_tensor(context.tensor.recipe)) return {};

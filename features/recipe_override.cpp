@@ -8,7 +8,6 @@
 #include "core/error.hpp"
 #include "features/scoped_amax.hpp"
 #include "runtime/quantizers/current_scaling.hpp"
-#include "runtime/quantizers/quantizer_factory.hpp"
 
 namespace amaxscope {
 
@@ -129,32 +128,13 @@ DelayedHistory& RecipeOverride::history_for(const ModifyContext& context) {
   return history->second;
 }
 
-Quantizer& RecipeOverride::quantizer_for(const ModifyContext& context, RecipeKind recipe) {
-  std::shared_ptr<Quantizer>& slot = quantizers_[{Key{context.layer.name, context.tensor}, recipe}];
-  if (slot != nullptr) return *slot;
-  // Stochastic rounding: one stream for ranks that hold the same tensor, others for ranks that hold parts or
-  // other tokens.
-  const bool replicated = layout_of(context.layer, context.tensor) == Layout::kReplicated;
-  const Communicator* tp = context.layer.tp_group;
-  QuantizerRequest request;
-  request.recipe = recipe;
-  request.tensor = context.tensor;
-  request.name = fmt::format("{}.{}", context.layer.name, to_string(context.tensor));
-  request.options.nvfp4.seed =
-      static_cast<std::uint64_t>(replicated && tp != nullptr ? tp->world_ranks().front() : world_rank_);
-  request.reduce_amaxes = [this](std::span<std::uint32_t> amaxes) { reduce_scoped(*now_, amaxes); };
-  slot = make_quantizer(request);
-  return *slot;
-}
-
 std::shared_ptr<QuantizedTensor> RecipeOverride::modify_tensor(const ModifyContext& context) {
   const RecipeKind recipe = recipe_of(context.params);
+  const DType format = operand_format(recipe, context.tensor);
   if (recipe == RecipeKind::kDelayed) {
-    return quantize_float8(context.x, operand_format(recipe, context.tensor),
-                           history_for(context).slot().scale, context.usage);
+    return quantize_float8(context.x, format, history_for(context).slot().scale, context.usage);
   }
-  now_ = &context;
-  return quantizer_for(context, recipe).quantize(context.x, context.usage, context.moment);
+  return quantizers_.quantize(context, recipe, format, context.x, context.usage);
 }
 
 FeatureEntry recipe_override_entry() {

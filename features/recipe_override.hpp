@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "features/delayed_history.hpp"
+#include "features/scoped_quantizers.hpp"
 #include "runtime/feature/registry.hpp"
 #include "runtime/quantizers/recipe.hpp"
 
@@ -22,7 +23,7 @@ class RecipeOverride final : public Feature {
   explicit RecipeOverride(FeatureConfig config) : Feature(std::move(config)) {}
 
   [[nodiscard]] bool alters_numerics() const override { return true; }
-  void attach(const FeatureServices& services) override { world_rank_ = services.world_rank; }
+  void attach(const FeatureServices& services) override { quantizers_.set_rank(services.world_rank); }
   void check_layer(const LayerDescription& layer) const override { admit_layer(layer, {}); }
   /// Refuses, naming layer and section: results of GEMMs, and a scale of each rank's own for a tensor whose
   /// codes are gathered over the ranks. Says so when the other operand of a GEMM has another recipe.
@@ -45,14 +46,11 @@ class RecipeOverride final : public Feature {
  private:
   using Key = std::pair<std::string, TensorKind>;  ///< layer, tensor
 
-  Quantizer& quantizer_for(const ModifyContext& context, RecipeKind recipe);
   [[nodiscard]] DelayedHistory& history_for(const ModifyContext& context);
 
-  int world_rank_ = 0;
-  std::map<std::pair<Key, RecipeKind>, std::shared_ptr<Quantizer>> quantizers_;
+  ScopedQuantizers quantizers_;
   std::map<Key, DelayedHistory> histories_;
-  FeatureState loaded_;                 ///< for tensors that are registered later
-  const ModifyContext* now_ = nullptr;  ///< while a quantizer may reduce an amax
+  FeatureState loaded_;  ///< for tensors that are registered later
 };
 
 FeatureEntry recipe_override_entry();

@@ -93,7 +93,7 @@ std::array<std::optional<Measured>, 2> WhatIf::measure(const InspectContext& con
     if (wanted.columnwise) measured.back() = measured.front();
     return measured;
   }
-  const Padded padded(context.x, block_multiple(recipe_));
+  const Padded padded(context.x, required_multiple(recipe_));
   now_ = &context;
   std::shared_ptr<QuantizedTensor> codes;
   try {

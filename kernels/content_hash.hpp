@@ -3,8 +3,9 @@
 // order.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "core/tensor.hpp"
 
@@ -14,10 +15,15 @@ namespace amaxscope {
 /// part of it. Any dtype, CPU. -0 and +0 differ, as do NaNs of different payload.
 std::uint64_t content_hash(const TensorView& x);
 
-/// Fingerprints of out.size() parts of about equal size: part i holds the elements from numel * i / parts to
-/// numel * (i + 1) / parts. An empty part has the fingerprint of no bytes. Types of at least one byte.
-/// Returns what content_hash would not: the fingerprint of the parts in order.
-std::uint64_t content_hash_of_parts(const TensorView& x, std::span<std::uint64_t> out);
+/// The same of the whole tensor and of parts of about equal size: part i holds the elements from
+/// numel * i / kParts to numel * (i + 1) / kParts.
+struct ContentParts {
+  static constexpr std::size_t kParts = 32;
+  std::uint64_t whole = 0;  ///< of the parts in order; not what content_hash gives
+  std::array<std::uint64_t, kParts> parts{};
+};
+/// Types of at least one byte. An empty part has the fingerprint of no bytes.
+ContentParts content_parts(const TensorView& x);
 
 /// Order matters: combine(a, b) differs from combine(b, a).
 std::uint64_t combine_hashes(std::uint64_t a, std::uint64_t b) noexcept;

@@ -10,6 +10,7 @@
 #include "features/presets.hpp"
 #include "megatron/fault_kinds.hpp"
 #include "runtime/config/diagnostics.hpp"
+#include "runtime/quantizers/recipe.hpp"
 
 namespace amaxscope::launch {
 
@@ -42,7 +43,7 @@ void require_divisible(const char* what, std::int64_t value, const char* by, std
 
 /// Both extents of every operand must be whole blocks of the formats that cannot cut them.
 void require_whole_blocks(const TrainOptions& options) {
-  const std::int64_t block = options.recipe == "mxfp8" ? 32 : options.recipe == "nvfp4" ? 16 : 1;
+  const std::int64_t block = required_multiple(parse_recipe(options.recipe).value());
   const auto require = [&](const std::string& what, std::int64_t value) {
     AMAXSCOPE_CHECK(value % block == 0, ErrorCode::kUsage, "--recipe {} needs multiples of {}: {} is {}",
                     options.recipe, block, what, value);

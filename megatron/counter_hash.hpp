@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/fnv.hpp"
+
 namespace amaxscope::megatron {
 
 /// The finalizer of splitmix64 (Steele, Lea, Flood 2014) after its increment: a bijection of 64 bits.
@@ -23,12 +25,8 @@ constexpr std::uint64_t hash_words(std::uint64_t first, Words... rest) noexcept 
   return state;
 }
 
-/// FNV-1a, 64 bits.
-constexpr std::uint64_t hash_text(std::string_view text) noexcept {
-  std::uint64_t state = 0xCBF29CE484222325U;
-  for (const char c : text) state = (state ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-  return state;
-}
+/// FNV-1a of the text.
+constexpr std::uint64_t hash_text(std::string_view text) noexcept { return Fnv1a().add(text).value(); }
 
 /// In [0, 1), a multiple of 2^-53.
 constexpr double uniform(std::uint64_t hash) noexcept { return static_cast<double>(hash >> 11) * 0x1p-53; }

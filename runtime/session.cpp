@@ -39,9 +39,7 @@ void DebugSession::Impl::freeze() {
 
 void DebugSession::Impl::scalar(std::string_view name, double value) {
   if (!enabled) return;
-  for (const Section& section : sections_) {
-    for (const auto& feature : section.features) feature->inspect_scalar(name, value);
-  }
+  for_each_feature([&](Feature& feature) { feature.inspect_scalar(name, value); });
   if (is_world_leader()) scalars_.insert_or_assign(std::string(name), value);
 }
 
@@ -50,9 +48,8 @@ void DebugSession::Impl::report(Finding finding) {
   std::string place;
   if (!finding.layer.empty()) place += finding.layer;
   if (!finding.tensor.empty()) place += fmt::format("{}{}", place.empty() ? "" : " ", finding.tensor);
-  log.error("{} at iteration {}{}{}, rank{} {}: {}", finding.check, finding.iteration,
-            place.empty() ? "" : ", ", place, finding.ranks.size() == 1 ? "" : "s",
-            fmt::join(finding.ranks, ","), finding.what);
+  log.error("{} at iteration {}{}{}, {}: {}", finding.check, finding.iteration, place.empty() ? "" : ", ",
+            place, ranks_text(finding.ranks), finding.what);
   findings_.push_back(std::move(finding));
 }
 
@@ -60,9 +57,7 @@ void DebugSession::Impl::step() {
   if (enabled) {
     try {
       if (!stepped_) first_step();
-      for (const Section& section : sections_) {
-        for (const auto& feature : section.features) feature->end_iteration(iteration);
-      }
+      for_each_feature([&](Feature& feature) { feature.end_iteration(iteration); });
       if (registrations_changed_) {
         stats_.settle();
         next_due_ = stats_.next_due(iteration).value_or(kNever);
@@ -80,12 +75,10 @@ void DebugSession::Impl::step() {
 
 void DebugSession::Impl::stop_if_asked() const {
   if (!enabled) return;
-  for (const Section& section : sections_) {
-    for (const auto& feature : section.features) {
-      const std::optional<std::string> reason = feature->stop_reason();
-      if (reason) throw Error(ErrorCode::kStopped, fmt::format("{}: {}", feature->label(), *reason));
-    }
-  }
+  for_each_feature([](const Feature& feature) {
+    const std::optional<std::string> reason = feature.stop_reason();
+    if (reason) throw Error(ErrorCode::kStopped, fmt::format("{}: {}", feature.label(), *reason));
+  });
 }
 
 void DebugSession::Impl::write_due() {
@@ -125,13 +118,7 @@ void DebugSession::Impl::report_idle_sections() {
   if (groups_.world != nullptr && groups_.world->size() > 1) {
     CollectiveGuard& guard = guarded_.guard(groups_.world, "control");
     guard.set_iteration(iteration);
-    for (std::size_t begin = 0; begin < used.size(); begin += CollectiveGuard::kFramePayload) {
-      std::vector<std::uint32_t> frame(CollectiveGuard::kFramePayload);
-      const auto slice = std::span(used).subspan(begin, std::min(frame.size(), used.size() - begin));
-      std::ranges::copy(slice, frame.begin());
-      guard.reduce_max(frame, slice.size(), {.what = "sections in use"});
-      std::copy_n(frame.begin(), slice.size(), slice.begin());
-    }
+    guard.reduce_max_in_frames(used, {.what = "sections in use"});
   }
   const std::vector<std::string> known(layer_names_.begin(), layer_names_.end());
   std::vector<std::string> problems;

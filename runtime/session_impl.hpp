@@ -74,6 +74,14 @@ class DebugSession::Impl {
     std::int64_t next = 0;
   };
 
+  /// action(feature) for each that is at work, in the order of the file.
+  template <class Action>
+  void for_each_feature(Action&& action) const {
+    for (const Section& section : sections_) {
+      for (const auto& feature : section.features) action(*feature);
+    }
+  }
+
   void start();
   void open_sinks();
   void write_run();

@@ -107,12 +107,10 @@ void DebugSession::Impl::attach_features() {
                                  .tp_ranks = ranks_of(groups_.tp),
                                  .dp_ranks = ranks_of(groups_.dp_cp),
                                  .stage_ranks = ranks_of(groups_.stage)};
-  for (const Section& section : sections_) {
-    for (const auto& feature : section.features) {
-      feature->attach(services);
-      feature->register_session(stats_);
-    }
-  }
+  for_each_feature([&](Feature& feature) {
+    feature.attach(services);
+    feature.register_session(stats_);
+  });
 }
 
 void DebugSession::Impl::make_features() {

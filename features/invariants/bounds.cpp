@@ -8,6 +8,7 @@
 
 #include "features/invariants/check.hpp"
 #include "features/invariants/sampling.hpp"
+#include "kernels/codec/grid.hpp"
 #include "kernels/codec/scale.hpp"
 #include "runtime/quantizers/block_scaled_tensor.hpp"
 
@@ -20,12 +21,12 @@ constexpr double kRounding = 1.0 + 0x1p-23;
 
 class BoundsCheck final : public InvariantCheck {
  public:
-  using InvariantCheck::InvariantCheck;
+  explicit BoundsCheck(std::size_t sample) : InvariantCheck("I5"), sample_(sample) {}
 
   void inspect(const InspectContext& context) override {
     if (!context.has_original || context.x.numel() == 0) return;
     for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
-      const QuantizedTensor* member = direction == Direction::kRowwise ? context.rowwise : context.columnwise;
+      const QuantizedTensor* member = context.operand(direction);
       if (member == nullptr) continue;
       if (const auto* codes = dynamic_cast<const Float8Tensor*>(member)) check(context, direction, *codes);
       if (const auto* blocks = dynamic_cast<const BlockScaledTensor*>(member)) {
@@ -60,7 +61,7 @@ class BoundsCheck final : public InvariantCheck {
   void check(const InspectContext& context, Direction direction, const BlockScaledView& view) {
     if (view.rotated || view.block_count() == 0) return;
     count();
-    const double largest = format_max(view.layout.format);
+    const double largest = code_grid(view.layout.format).max;
     const double slack = view.tensor_scale ? 1.0 + 0x1p-4 + 0x1p-10 : 1.0 + 0x1p-22;
     const std::int64_t size = view.layout.block_rows * view.layout.block_cols;
     const auto affordable = static_cast<std::size_t>(std::max<std::int64_t>(1, kMostElements / size));
@@ -68,7 +69,7 @@ class BoundsCheck final : public InvariantCheck {
     std::size_t beyond = 0;
     std::int64_t first = -1;
     double first_excess = 0;
-    for (const std::int64_t block : sample_positions(view.block_count(), std::min(sample(), affordable))) {
+    for (const std::int64_t block : sample_positions(view.block_count(), std::min(sample_, affordable))) {
       const std::int64_t i = block / view.blocks_across();
       const std::int64_t j = block % view.blocks_across();
       const double scale = view.scale(i, j);
@@ -96,7 +97,6 @@ class BoundsCheck final : public InvariantCheck {
          {"sampled_blocks", fmt::format("{}", compared)}});
   }
 
-  static double format_max(DType format) { return format == DType::kE2M1 ? 6.0 : double{fp8_max(format)}; }
   /// What an E4M3 block scale of 1 stands for.
   static double tensor_unit(const BlockScaledView& view) {
     return double{view.tensor_scale->amax} * double{view.tensor_scale->factor};
@@ -117,12 +117,14 @@ class BoundsCheck final : public InvariantCheck {
 
   static constexpr std::int64_t kMostElements = 1 << 16;
   static constexpr double kSmallestNormal = 0x1p-6;
+
+  std::size_t sample_;
 };
 
 }  // namespace
 
 std::unique_ptr<InvariantCheck> make_bounds_check(std::size_t sample) {
-  return std::make_unique<BoundsCheck>("I5", sample);
+  return std::make_unique<BoundsCheck>(sample);
 }
 
 }  // namespace amaxscope

@@ -18,7 +18,7 @@ namespace amaxscope {
 
 class InvariantCheck {
  public:
-  InvariantCheck(std::string_view id, std::size_t sample) : id_(id), sample_(sample) {}
+  explicit InvariantCheck(std::string_view id) : id_(id) {}
   virtual ~InvariantCheck() = default;
   InvariantCheck(const InvariantCheck&) = delete;
   InvariantCheck& operator=(const InvariantCheck&) = delete;
@@ -37,29 +37,26 @@ class InvariantCheck {
   virtual void load_state(const FeatureState&) {}
 
  protected:
-  /// Elements of a tensor that a sampled comparison looks at.
-  [[nodiscard]] std::size_t sample() const noexcept { return sample_; }
   void count() noexcept { ++count_; }
   /// Reports what this rank found; the first time for each layer and tensor only.
   void fail(const InspectContext& context, std::string what, std::map<std::string, std::string> details = {});
 
  private:
   std::string id_;
-  std::size_t sample_;
   std::function<void(Finding)> report_;
   std::uint64_t count_ = 0;
   std::set<std::pair<std::string, std::string>> failed_;
 };
 
-std::unique_ptr<InvariantCheck> make_replica_check(std::size_t sample);    ///< I1
-std::unique_ptr<InvariantCheck> make_scale_check(std::size_t sample);      ///< I2
-std::unique_ptr<InvariantCheck> make_copies_check(std::size_t sample);     ///< I3
-std::unique_ptr<InvariantCheck> make_recompute_check(std::size_t sample);  ///< I4
-std::unique_ptr<InvariantCheck> make_bounds_check(std::size_t sample);     ///< I5
-std::unique_ptr<InvariantCheck> make_history_check(std::size_t sample);    ///< I6
-std::unique_ptr<InvariantCheck> make_restart_check(std::size_t sample);    ///< I9
-std::unique_ptr<InvariantCheck> make_master_check(std::size_t sample);     ///< I7
-/// I8, for these names.
-std::unique_ptr<InvariantCheck> make_scalar_check(std::size_t sample, std::vector<std::string> names);
+// sample: how many elements (I5: blocks) of a tensor a sampled comparison looks at.
+std::unique_ptr<InvariantCheck> make_replica_check();                               ///< I1
+std::unique_ptr<InvariantCheck> make_scale_check();                                 ///< I2
+std::unique_ptr<InvariantCheck> make_copies_check(std::size_t sample);              ///< I3
+std::unique_ptr<InvariantCheck> make_recompute_check();                             ///< I4
+std::unique_ptr<InvariantCheck> make_bounds_check(std::size_t sample);              ///< I5
+std::unique_ptr<InvariantCheck> make_history_check();                               ///< I6
+std::unique_ptr<InvariantCheck> make_master_check(std::size_t sample);              ///< I7
+std::unique_ptr<InvariantCheck> make_scalar_check(std::vector<std::string> names);  ///< I8, for these names
+std::unique_ptr<InvariantCheck> make_restart_check();                               ///< I9
 
 }  // namespace amaxscope

@@ -24,7 +24,7 @@ float shown(float value) { return std::isnan(value) ? std::numeric_limits<float>
 
 class CopiesCheck final : public InvariantCheck {
  public:
-  using InvariantCheck::InvariantCheck;
+  explicit CopiesCheck(std::size_t sample) : InvariantCheck("I3"), sample_(sample) {}
 
   void inspect(const InspectContext& context) override { compare(context); }
   void inspect_reuse(const InspectContext& context) override { compare(context); }
@@ -34,9 +34,8 @@ class CopiesCheck final : public InvariantCheck {
     if (context.rowwise == nullptr || context.columnwise == nullptr) return;
     // What fake quantization left in high precision has a grid that it does not show.
     for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
-      const QuantizedTensor& member =
-          direction == Direction::kRowwise ? *context.rowwise : *context.columnwise;
-      if (context.is_modified(direction) && is_high_precision(member.format(direction))) return;
+      if (context.is_modified(direction) && is_high_precision(context.operand(direction)->format(direction)))
+        return;
     }
     const std::int64_t numel = context.rowwise->shape().numel();
     std::size_t compared = 0;
@@ -44,7 +43,7 @@ class CopiesCheck final : public InvariantCheck {
     std::int64_t first = -1;
     DecodedElement row_then;
     DecodedElement column_then;
-    for (const std::int64_t index : sample_positions(numel, sample())) {
+    for (const std::int64_t index : sample_positions(numel, sample_)) {
       const auto row = decoded_element(*context.rowwise, Direction::kRowwise, index);
       const auto column = decoded_element(*context.columnwise, Direction::kColumnwise, index);
       if (!row || !column) return;
@@ -83,12 +82,14 @@ class CopiesCheck final : public InvariantCheck {
           {"apart", fmt::format("{}", apart)},
           {"index", fmt::format("{}", first)}});
   }
+
+  std::size_t sample_;
 };
 
 }  // namespace
 
 std::unique_ptr<InvariantCheck> make_copies_check(std::size_t sample) {
-  return std::make_unique<CopiesCheck>("I3", sample);
+  return std::make_unique<CopiesCheck>(sample);
 }
 
 }  // namespace amaxscope

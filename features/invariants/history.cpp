@@ -30,7 +30,7 @@ std::uint64_t rows_hash(const Slot& slot, std::size_t first, std::size_t last) {
 /// Codes that the recipe made and no feature; null when there are none.
 const Float8Tensor* codes_of_recipe(const InspectContext& context) {
   for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
-    const QuantizedTensor* member = direction == Direction::kRowwise ? context.rowwise : context.columnwise;
+    const QuantizedTensor* member = context.operand(direction);
     const auto* codes = dynamic_cast<const Float8Tensor*>(member);
     if (codes != nullptr && !context.is_modified(direction)) return codes;
   }
@@ -55,7 +55,7 @@ struct Seen {
 
 class HistoryCheck final : public InvariantCheck {
  public:
-  using InvariantCheck::InvariantCheck;
+  HistoryCheck() : InvariantCheck("I6") {}
 
   void inspect(const InspectContext& context) override {
     const Float8Quantizer* quantizer = delayed_of(context);
@@ -154,7 +154,7 @@ class HistoryCheck final : public InvariantCheck {
 /// Watches the slots only for what save_state has to remember and load_state to compare.
 class RestartCheck final : public InvariantCheck {
  public:
-  using InvariantCheck::InvariantCheck;
+  RestartCheck() : InvariantCheck("I9") {}
 
   void inspect(const InspectContext& context) override {
     const Float8Quantizer* quantizer = delayed_of(context);
@@ -201,11 +201,7 @@ class RestartCheck final : public InvariantCheck {
 
 }  // namespace
 
-std::unique_ptr<InvariantCheck> make_history_check(std::size_t sample) {
-  return std::make_unique<HistoryCheck>("I6", sample);
-}
-std::unique_ptr<InvariantCheck> make_restart_check(std::size_t sample) {
-  return std::make_unique<RestartCheck>("I9", sample);
-}
+std::unique_ptr<InvariantCheck> make_history_check() { return std::make_unique<HistoryCheck>(); }
+std::unique_ptr<InvariantCheck> make_restart_check() { return std::make_unique<RestartCheck>(); }
 
 }  // namespace amaxscope

@@ -24,13 +24,13 @@ struct Made {
 
 class MasterCheck final : public InvariantCheck {
  public:
-  using InvariantCheck::InvariantCheck;
+  explicit MasterCheck(std::size_t sample) : InvariantCheck("I7"), sample_(sample) {}
 
   void inspect(const InspectContext& context) override {
     if (context.tensor.kind != TensorKind::kWeight || context.moment.phase == Phase::kRecompute) return;
     Made made{.iteration = context.iteration, .microbatch = context.moment.microbatch};
     if (context.has_original) {
-      made.source = content_hash(context.x);
+      made.source = context.content().whole;
       check_cast(context);
     }
     const auto before = made_.find(&context.tensor);
@@ -47,7 +47,7 @@ class MasterCheck final : public InvariantCheck {
     }
     Made& made = found->second;
     count();
-    if (context.has_original && made.source && content_hash(context.x) != *made.source) {
+    if (context.has_original && made.source && context.content().whole != *made.source) {
       fail(context,
            fmt::format(
                "the codes are not the cast of the weight's values of now: they were made at iteration {}, "
@@ -75,9 +75,10 @@ class MasterCheck final : public InvariantCheck {
  private:
   static std::array<std::optional<std::uint64_t>, 2> fingerprints(const InspectContext& context) {
     std::array<std::optional<std::uint64_t>, 2> result;
-    if (context.rowwise != nullptr) result[0] = operand_fingerprint(*context.rowwise, Direction::kRowwise);
-    if (context.columnwise != nullptr) {
-      result[1] = operand_fingerprint(*context.columnwise, Direction::kColumnwise);
+    for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+      const QuantizedTensor* member = context.operand(direction);
+      if (member != nullptr)
+        result[static_cast<std::size_t>(direction)] = operand_fingerprint(*member, direction);
     }
     return result;
   }
@@ -105,13 +106,13 @@ class MasterCheck final : public InvariantCheck {
   /// Sampled: each code is one of the two beside the value.
   void check_cast(const InspectContext& context) {
     for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
-      const QuantizedTensor* member = direction == Direction::kRowwise ? context.rowwise : context.columnwise;
+      const QuantizedTensor* member = context.operand(direction);
       if (member == nullptr || context.is_modified(direction)) continue;
       std::size_t apart = 0;
       std::size_t compared = 0;
       std::int64_t first = -1;
       DecodedElement then;
-      for (const std::int64_t index : sample_positions(context.x.numel(), sample())) {
+      for (const std::int64_t index : sample_positions(context.x.numel(), sample_)) {
         const auto code = decoded_element(*member, direction, index);
         if (!code) break;
         const float value = element(context.x, index);
@@ -145,12 +146,13 @@ class MasterCheck final : public InvariantCheck {
   }
 
   std::unordered_map<const InspectedTensor*, Made> made_;
+  std::size_t sample_;
 };
 
 }  // namespace
 
 std::unique_ptr<InvariantCheck> make_master_check(std::size_t sample) {
-  return std::make_unique<MasterCheck>("I7", sample);
+  return std::make_unique<MasterCheck>(sample);
 }
 
 }  // namespace amaxscope

@@ -19,7 +19,7 @@ struct Seen {
 
 class RecomputeCheck final : public InvariantCheck {
  public:
-  using InvariantCheck::InvariantCheck;
+  RecomputeCheck() : InvariantCheck("I4") {}
 
   void inspect(const InspectContext& context) override {
     const Phase phase = context.moment.phase;
@@ -67,8 +67,6 @@ class RecomputeCheck final : public InvariantCheck {
 
 }  // namespace
 
-std::unique_ptr<InvariantCheck> make_recompute_check(std::size_t sample) {
-  return std::make_unique<RecomputeCheck>("I4", sample);
-}
+std::unique_ptr<InvariantCheck> make_recompute_check() { return std::make_unique<RecomputeCheck>(); }
 
 }  // namespace amaxscope

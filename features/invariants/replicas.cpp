@@ -15,8 +15,8 @@ namespace amaxscope {
 
 namespace {
 
-constexpr std::size_t kParts = 32;    // where in the tensor a difference is
-constexpr std::size_t kSamples = 32;  // how large it is
+constexpr std::size_t kParts = ContentParts::kParts;  // where in the tensor a difference is
+constexpr std::size_t kSamples = 32;                  // how large it is
 constexpr std::size_t kWordsOfFeed = 1 + kParts + kSamples;
 /// Micro-batches of a step of which the evidence is kept.
 constexpr std::size_t kFeedsKept = 4;
@@ -68,8 +68,9 @@ std::optional<Finding> explain(bool exact, std::span<const RankEvidence> evidenc
   finding.details["sets"] = sets_text(sets);
   std::string where;
   if (difference.first_part < kParts) {
-    const std::int64_t begin = difference.numel * static_cast<std::int64_t>(difference.first_part) / 32;
-    const std::int64_t end = difference.numel * static_cast<std::int64_t>(difference.first_part + 1) / 32;
+    constexpr auto parts = static_cast<std::int64_t>(kParts);
+    const std::int64_t begin = difference.numel * static_cast<std::int64_t>(difference.first_part) / parts;
+    const std::int64_t end = difference.numel * static_cast<std::int64_t>(difference.first_part + 1) / parts;
     where = fmt::format("; first difference in elements {} to {} of {}", begin, std::max(begin, end - 1),
                         difference.numel);
     finding.details["first_elements"] = fmt::format("{}-{}", begin, std::max(begin, end - 1));
@@ -85,7 +86,7 @@ std::optional<Finding> explain(bool exact, std::span<const RankEvidence> evidenc
 
 class ReplicaCheck final : public InvariantCheck {
  public:
-  using InvariantCheck::InvariantCheck;
+  ReplicaCheck() : InvariantCheck("I1") {}
 
   void register_tensor(const InspectedTensor& tensor, const Schedule& schedule,
                        Registration& registration) override {
@@ -106,16 +107,15 @@ class ReplicaCheck final : public InvariantCheck {
       return;
     auto& accumulator = static_cast<EqualityAccumulator&>(*found->second->train);
     if (context.tensor.same_over_dp && accumulator.ran()) return;  // the same in every micro-batch
-    std::array<std::uint64_t, kParts> parts{};
-    const std::uint64_t whole = content_hash_of_parts(context.x, parts);
+    const ContentParts& content = context.content();
     std::array<std::uint32_t, kWordsOfFeed> words{};
     words[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(context.x.numel(), 0xFFFFFFFF));
-    for (std::size_t i = 0; i < kParts; ++i) words[1 + i] = folded(parts[i]);
+    for (std::size_t i = 0; i < kParts; ++i) words[1 + i] = folded(content.parts[i]);
     std::size_t at = 1 + kParts;
     for (const std::int64_t position : sample_positions(context.x.numel(), kSamples)) {
       words[at++] = std::bit_cast<std::uint32_t>(element(context.x, position));
     }
-    accumulator.feed(whole, words);
+    accumulator.feed(content.whole, words);
     count();
   }
 
@@ -125,8 +125,6 @@ class ReplicaCheck final : public InvariantCheck {
 
 }  // namespace
 
-std::unique_ptr<InvariantCheck> make_replica_check(std::size_t sample) {
-  return std::make_unique<ReplicaCheck>("I1", sample);
-}
+std::unique_ptr<InvariantCheck> make_replica_check() { return std::make_unique<ReplicaCheck>(); }
 
 }  // namespace amaxscope

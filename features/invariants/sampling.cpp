@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "kernels/codec/fp4.hpp"
 #include "kernels/codec/fp8.hpp"
+#include "kernels/codec/grid.hpp"
 #include "kernels/content_hash.hpp"
 #include "runtime/quantizers/block_scaled_tensor.hpp"
 
@@ -14,36 +15,23 @@ namespace amaxscope {
 
 namespace {
 
-/// Half a step of a binary format at a value: mantissa bits and the smallest normal decide.
-float half_step(float magnitude, int mantissa_bits, float smallest_normal) {
-  const int exponent = std::ilogb(std::max(magnitude, smallest_normal));
+/// Half a step of a binary format at a finite value.
+float half_step(float value, int mantissa_bits, int min_exponent) {
+  const int exponent = value == 0.0F ? min_exponent : std::max(std::ilogb(value), min_exponent);
   return std::ldexp(1.0F, exponent - mantissa_bits - 1);
 }
 
-/// A code of its own, without a scale.
-struct DecodedCode {
-  float value;
-  float step;  ///< half of one
-  bool saturated;
-};
+float value_of(DType format, std::uint8_t code) {
+  if (format == DType::kE2M1) return decode_e2m1(code);
+  return format == DType::kE4M3 ? kFp8Values<DType::kE4M3>[code] : kFp8Values<DType::kE5M2>[code];
+}
 
-DecodedCode decode(DType format, std::uint8_t code) {
-  switch (format) {
-    case DType::kE4M3: {
-      const float value = kFp8Values<DType::kE4M3>[code];
-      return {value, std::isfinite(value) ? half_step(std::abs(value), 3, 0x1p-6F) : 0.0F,
-              (code & 0x7FU) == 0x7EU};
-    }
-    case DType::kE5M2: {
-      const float value = kFp8Values<DType::kE5M2>[code];
-      return {value, std::isfinite(value) ? half_step(std::abs(value), 2, 0x1p-14F) : 0.0F,
-              (code & 0x7FU) == 0x7BU};
-    }
-    default: {
-      const float value = decode_e2m1(code);
-      return {value, half_step(std::abs(value), 1, 1.0F), (code & 0x7U) == 0x7U};
-    }
-  }
+/// A code under its scale.
+DecodedElement decoded(DType format, std::uint8_t code, float scale) {
+  const CodeGrid grid = code_grid(format);
+  const float value = value_of(format, code);
+  const float step = std::isfinite(value) ? half_step(value, grid.mantissa_bits, grid.min_exponent) : 0.0F;
+  return {.value = value * scale, .tolerance = step * scale, .saturated = std::abs(value) == grid.max};
 }
 
 std::optional<DecodedElement> decoded(const Float8Tensor& tensor, Direction direction, std::int64_t index) {
@@ -52,21 +40,16 @@ std::optional<DecodedElement> decoded(const Float8Tensor& tensor, Direction dire
   const std::int64_t stored =
       direction == Direction::kRowwise ? index : (index % columns) * tensor.shape().rows() + index / columns;
   const std::uint8_t code = tensor.codes(direction).values<std::uint8_t>()[static_cast<std::size_t>(stored)];
-  const DecodedCode decoded = decode(tensor.format(direction), code);
-  return DecodedElement{.value = decoded.value * tensor.scale_inv(),
-                        .tolerance = decoded.step * tensor.scale_inv(),
-                        .saturated = decoded.saturated};
+  return decoded(tensor.format(direction), code, tensor.scale_inv());
 }
 
 std::optional<DecodedElement> decoded(const HighPrecisionTensor& tensor, std::int64_t index) {
   const float value = element(tensor.view(), index);
-  const int mantissa_bits = tensor.view().dtype() == DType::kBF16 ? 7 : 10;
-  const bool exact = tensor.view().dtype() == DType::kF32 || tensor.view().dtype() == DType::kF64;
-  const float step = exact || !std::isfinite(value)
-                         ? 0.0F
-                         : half_step(std::abs(value), mantissa_bits,
-                                     tensor.view().dtype() == DType::kBF16 ? 0x1p-126F : 0x1p-14F);
-  return DecodedElement{.value = value, .tolerance = step};
+  const DType dtype = tensor.view().dtype();
+  const bool exact = dtype == DType::kF32 || dtype == DType::kF64;
+  if (exact || !std::isfinite(value)) return DecodedElement{.value = value};
+  const bool bf16 = dtype == DType::kBF16;
+  return DecodedElement{.value = value, .tolerance = half_step(value, bf16 ? 7 : 10, bf16 ? -126 : -14)};
 }
 
 std::optional<DecodedElement> decoded(const BlockScaledTensor& tensor, Direction direction,
@@ -76,11 +59,7 @@ std::optional<DecodedElement> decoded(const BlockScaledTensor& tensor, Direction
   if (view.rotated) return std::nullopt;
   const std::int64_t row = index / view.cols();
   const std::int64_t col = index % view.cols();
-  const std::uint8_t code = view.code(row, col);
-  const float scale = view.stored_scale(view.scale_index(row, col));
-  const DecodedCode decoded = decode(view.layout.format, code);
-  return DecodedElement{
-      .value = decoded.value * scale, .tolerance = decoded.step * scale, .saturated = decoded.saturated};
+  return decoded(view.layout.format, view.code(row, col), view.stored_scale(view.scale_index(row, col)));
 }
 
 }  // namespace

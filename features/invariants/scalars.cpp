@@ -22,12 +22,8 @@ double value_of(const RankEvidence& evidence) {
 
 std::optional<Finding> explain(const std::string& name, std::span<const RankEvidence> evidence) {
   const std::vector<std::vector<int>> sets = rank_sets(evidence);
-  std::vector<std::string> values;
-  for (const std::vector<int>& set : sets) {
-    const auto one = std::ranges::find(evidence, set.front(), &RankEvidence::rank);
-    values.push_back(
-        fmt::format("{:.17g} on rank{} {}", value_of(*one), set.size() == 1 ? "" : "s", fmt::join(set, ",")));
-  }
+  const std::vector<std::string> values = values_of_sets(
+      sets, evidence, [](const RankEvidence& one) { return fmt::format("{:.17g}", value_of(one)); });
   Finding finding;
   finding.check = "I8";
   finding.ranks = odd_ones_out(sets);
@@ -38,8 +34,7 @@ std::optional<Finding> explain(const std::string& name, std::span<const RankEvid
 
 class ScalarCheck final : public InvariantCheck {
  public:
-  ScalarCheck(std::size_t sample, std::vector<std::string> names)
-      : InvariantCheck("I8", sample), names_(std::move(names)) {}
+  explicit ScalarCheck(std::vector<std::string> names) : InvariantCheck("I8"), names_(std::move(names)) {}
 
   void register_session(const Schedule& schedule, Registration& registration) override {
     for (const std::string& name : names_) {
@@ -72,8 +67,8 @@ class ScalarCheck final : public InvariantCheck {
 
 }  // namespace
 
-std::unique_ptr<InvariantCheck> make_scalar_check(std::size_t sample, std::vector<std::string> names) {
-  return std::make_unique<ScalarCheck>(sample, std::move(names));
+std::unique_ptr<InvariantCheck> make_scalar_check(std::vector<std::string> names) {
+  return std::make_unique<ScalarCheck>(std::move(names));
 }
 
 }  // namespace amaxscope

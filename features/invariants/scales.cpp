@@ -65,16 +65,12 @@ std::optional<Finding> explain(std::string_view relation, bool current_scaling,
     const std::vector<int> foreign = with_a_foreign_scale(evidence, feed);
     if (!foreign.empty() && foreign.size() < evidence.size()) {
       finding.ranks = foreign;
-      cause = fmt::format("; rank{} {} did not take the largest amax of the group",
-                          foreign.size() == 1 ? "" : "s", fmt::join(foreign, ","));
+      cause = fmt::format("; {} did not take the largest amax of the group", ranks_text(foreign));
     }
   }
-  std::vector<std::string> scales;
-  for (const std::vector<int>& set : sets) {
-    const auto one = std::ranges::find(evidence, set.front(), &RankEvidence::rank);
-    scales.push_back(fmt::format("{:.9g} on rank{} {}", std::bit_cast<float>(one->words[feed]),
-                                 set.size() == 1 ? "" : "s", fmt::join(set, ",")));
-  }
+  const std::vector<std::string> scales = values_of_sets(sets, evidence, [&](const RankEvidence& one) {
+    return fmt::format("{:.9g}", std::bit_cast<float>(one.words[feed]));
+  });
   finding.details["scales"] = fmt::format("{}", fmt::join(scales, "; "));
   finding.details["sets"] = sets_text(sets);
   finding.what =
@@ -84,7 +80,7 @@ std::optional<Finding> explain(std::string_view relation, bool current_scaling,
 
 class ScaleCheck final : public InvariantCheck {
  public:
-  using InvariantCheck::InvariantCheck;
+  ScaleCheck() : InvariantCheck("I2") {}
 
   void register_tensor(const InspectedTensor& tensor, const Schedule& schedule,
                        Registration& registration) override {
@@ -131,8 +127,6 @@ class ScaleCheck final : public InvariantCheck {
 
 }  // namespace
 
-std::unique_ptr<InvariantCheck> make_scale_check(std::size_t sample) {
-  return std::make_unique<ScaleCheck>("I2", sample);
-}
+std::unique_ptr<InvariantCheck> make_scale_check() { return std::make_unique<ScaleCheck>(); }
 
 }  // namespace amaxscope

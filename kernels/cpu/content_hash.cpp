@@ -63,7 +63,7 @@ std::uint64_t content_hash(const TensorView& x) {
   return hash_bytes(bytes, x.bytes());
 }
 
-std::uint64_t content_hash_of_parts(const TensorView& x, std::span<std::uint64_t> out) {
+ContentParts content_parts(const TensorView& x) {
   AMAXSCOPE_CHECK(bits_per_element(x.dtype()) >= 8, ErrorCode::kTensor,
                   "{}: parts of {}, whose elements are smaller than a byte", kOperation,
                   to_string(x.dtype()));
@@ -71,14 +71,14 @@ std::uint64_t content_hash_of_parts(const TensorView& x, std::span<std::uint64_t
   const unsigned char* bytes = packed_bytes(x, copy);
   const std::size_t width = size_bytes(x.dtype(), 1);
   const auto count = static_cast<std::size_t>(x.numel());
-  std::uint64_t whole = kStart;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::size_t begin = count * i / out.size();
-    const std::size_t end = count * (i + 1) / out.size();
-    out[i] = hash_bytes(bytes == nullptr ? nullptr : bytes + begin * width, (end - begin) * width);
-    whole = combine_hashes(whole, out[i]);
+  ContentParts result{.whole = kStart};
+  for (std::size_t i = 0; i < result.parts.size(); ++i) {
+    const std::size_t begin = count * i / result.parts.size();
+    const std::size_t end = count * (i + 1) / result.parts.size();
+    result.parts[i] = hash_bytes(bytes == nullptr ? nullptr : bytes + begin * width, (end - begin) * width);
+    result.whole = combine_hashes(result.whole, result.parts[i]);
   }
-  return whole;
+  return result;
 }
 
 std::uint64_t combine_hashes(std::uint64_t a, std::uint64_t b) noexcept { return stir(std::rotl(a, 23), b); }

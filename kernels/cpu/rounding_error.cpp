@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/codec/grid.hpp"
 #include "kernels/codec/hadamard.hpp"
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/block_decode.hpp"
@@ -16,18 +17,7 @@ namespace {
 
 constexpr std::string_view kOperation = "sampled_rounding_errors";
 
-struct Grid {
-  int mantissa_bits;
-  int min_exponent;
-  float max;
-};
-
-Grid grid_of(DType format) {
-  if (format == DType::kE2M1) return {1, 0, 6.0F};
-  return format == DType::kE4M3 ? Grid{3, -6, 448.0F} : Grid{2, -14, 57344.0F};
-}
-
-float step_at(float magnitude, const Grid& grid) {
+float step_at(float magnitude, const CodeGrid& grid) {
   const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(magnitude) >> 23) - 127;
   return std::ldexp(1.0F, std::max(exponent, grid.min_exponent) - grid.mantissa_bits);
 }
@@ -43,7 +33,7 @@ void sampled_rounding_errors(const TensorView& x, const BlockScaledView& codes, 
   std::ranges::fill(out, std::numeric_limits<float>::quiet_NaN());
   const auto count = static_cast<std::int64_t>(out.size());
   if (count > x.numel()) return;
-  const Grid grid = grid_of(codes.layout.format);
+  const CodeGrid grid = code_grid(codes.layout.format);
   const std::array<float, 256>& values = cpu::values_of_codes(codes.layout.format);
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
     const T* data = cpu::data_of<T>(x);

@@ -89,19 +89,8 @@ bool same_values(const std::shared_ptr<QuantizedTensor>& a, const std::shared_pt
 }  // namespace
 
 bool slices_are_whole_blocks(RecipeKind recipe, std::int64_t rows) noexcept {
-  switch (recipe) {
-    case RecipeKind::kMxfp8:
-      return rows > 0 && rows % kMxfp8Block == 0;
-    case RecipeKind::kBlock:
-      return rows > 0 && rows % kFp8Block == 0;
-    case RecipeKind::kNvfp4:
-      return rows > 0 && rows % kNvfp4Block == 0;
-    case RecipeKind::kNone:
-    case RecipeKind::kDelayed:
-    case RecipeKind::kCurrent:
-      return true;
-  }
-  return false;
+  const std::int64_t block = block_extent(recipe);
+  return block == 1 || (rows > 0 && rows % block == 0);
 }
 
 Tensor gather_rows(const TensorView& shard, Communicator& tp, std::string_view layer,

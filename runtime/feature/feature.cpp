@@ -43,6 +43,11 @@ const TensorMoments& InspectContext::moments(MomentOrder order) const {
   return *cached_moments;
 }
 
+const ContentParts& InspectContext::content() const {
+  if (!cached_content) cached_content = content_parts(x);
+  return *cached_content;
+}
+
 std::uint32_t InspectContext::amax() const {
   if (!cached_amax) cached_amax = x.numel() == 0 ? 0U : amax_bits(x);
   return *cached_amax;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "collectives/amax_reducer.hpp"
+#include "kernels/content_hash.hpp"
 #include "kernels/tensor_stats.hpp"
 #include "runtime/config/feature_config.hpp"
 #include "runtime/feature/finding.hpp"
@@ -113,6 +114,9 @@ struct InspectContext {
   const QuantizedTensor* columnwise;  ///< may be the same object
   const Quantizer* quantizer;         ///< the recipe's; null without one
   AmaxReducer* tp_amax;
+  [[nodiscard]] const QuantizedTensor* operand(Direction direction) const noexcept {
+    return direction == Direction::kRowwise ? rowwise : columnwise;
+  }
   /// Whether a feature made the operand of a direction instead of the recipe, by Direction.
   std::array<bool, 2> modified = {false, false};
   [[nodiscard]] bool is_modified(Direction direction) const noexcept {
@@ -132,6 +136,10 @@ struct InspectContext {
   /// tensor_stats(x), computed once for all features that inspect this tensor now (a second time when a later
   /// one asks for a higher order).
   const TensorMoments& moments(MomentOrder order = MomentOrder::kSecond) const;
+
+  mutable std::optional<ContentParts> cached_content = std::nullopt;
+  /// content_parts(x), computed once.
+  [[nodiscard]] const ContentParts& content() const;
 
   mutable std::optional<std::uint32_t> cached_amax = std::nullopt;
   /// amax_bits(x), computed once.

@@ -22,4 +22,7 @@ struct Finding {
   std::map<std::string, std::string> details = {};  ///< numbers behind the sentence, by name
 };
 
+/// "rank 3", "ranks 0,2".
+std::string ranks_text(const std::vector<int>& ranks);
+
 }  // namespace amaxscope

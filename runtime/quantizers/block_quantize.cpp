@@ -35,26 +35,33 @@ std::shared_ptr<BlockScaledTensor> make_block_scaled(const TensorView& x, Recipe
   return std::make_shared<BlockScaledTensor>(x.shape(), recipe, std::move(row), std::move(column));
 }
 
-void require_whole_blocks(const Shape& shape, std::int64_t multiple, RecipeKind recipe,
-                          std::string_view name) {
+std::shared_ptr<BlockScaledTensor> BlockQuantizer::checked_make(const TensorView& x, Usage usage) {
+  const std::int64_t multiple = required_multiple(recipe());
+  const Shape& shape = x.shape();
   AMAXSCOPE_CHECK(
       shape.rows() % multiple == 0 && shape.cols() % multiple == 0, ErrorCode::kTensor,
       "{}: shape {} is a matrix of {} x {}; recipe {} needs multiples of {} in both, so pad the tensor, "
       "change "
       "the sizes of the model or batch (or the number of tensor-parallel ranks), or leave the layer in high "
       "precision",
-      name.empty() ? "a tensor" : name, to_string(shape), shape.rows(), shape.cols(), to_string(recipe),
+      name_.empty() ? "a tensor" : name_, to_string(shape), shape.rows(), shape.cols(), to_string(recipe()),
       multiple);
+  return make(x, usage);
 }
 
-BlockScaledTensor& require_block_scaled(QuantizedTensor& target, const Shape& shape, RecipeKind recipe,
-                                        std::string_view name) {
+std::shared_ptr<QuantizedTensor> BlockQuantizer::quantize(const TensorView& x, Usage usage,
+                                                          const TensorMoment&) {
+  return checked_make(x, usage);
+}
+
+void BlockQuantizer::update(const TensorView& x, QuantizedTensor& target, const TensorMoment&) {
   auto* const tensor = dynamic_cast<BlockScaledTensor*>(&target);
-  AMAXSCOPE_CHECK(tensor != nullptr && tensor->recipe() == recipe, ErrorCode::kUsage,
-                  "{}: only what recipe {} made can be updated with its codes", name, to_string(recipe));
-  AMAXSCOPE_CHECK(tensor->shape() == shape, ErrorCode::kTensor, "{}: a tensor of shape {} updated from {}",
-                  name, to_string(tensor->shape()), to_string(shape));
-  return *tensor;
+  AMAXSCOPE_CHECK(tensor != nullptr && tensor->recipe() == recipe(), ErrorCode::kUsage,
+                  "{}: only what recipe {} made can be updated with its codes", name_, to_string(recipe()));
+  AMAXSCOPE_CHECK(tensor->shape() == x.shape(), ErrorCode::kTensor,
+                  "{}: a tensor of shape {} updated from {}", name_, to_string(tensor->shape()),
+                  to_string(x.shape()));
+  *tensor = std::move(*checked_make(x, tensor->usage()));
 }
 
 }  // namespace amaxscope

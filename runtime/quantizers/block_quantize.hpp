@@ -1,14 +1,15 @@
-// What the quantizers of the block-scaled recipes share: room for codes and scales, and checks that name the
-// tensor.
+// What the quantizers of the block-scaled recipes share: room for codes and scales, and checks that name
+// the tensor.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string_view>
+#include <string>
 
 #include "kernels/block_scale.hpp"
 #include "runtime/quantizers/block_scaled_tensor.hpp"
+#include "runtime/quantizers/quantizer.hpp"
 
 namespace amaxscope {
 
@@ -28,13 +29,26 @@ std::shared_ptr<BlockScaledTensor> make_block_scaled(const TensorView& x, Recipe
                                                      const BlockSide& rowwise, const BlockSide& columnwise,
                                                      const BlockKernel& kernel);
 
-/// Throws Error(kTensor) naming the tensor and its shape unless M and K are multiples of `multiple`.
-void require_whole_blocks(const Shape& shape, std::int64_t multiple, RecipeKind recipe,
-                          std::string_view name);
+/// The quantizers of these recipes: all of a tensor anew, in the directions that are wanted or there.
+class BlockQuantizer : public Quantizer {
+ public:
+  /// Throws Error(kTensor), naming the tensor and its shape, where M or K is no multiple of what the recipe
+  /// needs (required_multiple).
+  [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const TensorView& x, Usage usage,
+                                                          const TensorMoment& moment) final;
+  /// Throws Error(kUsage) for another kind of tensor and Error(kTensor) for another shape.
+  void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) final;
 
-/// target as what the recipe made of a tensor of this shape; for Quantizer::update. Throws Error(kUsage) for
-/// another kind of tensor and Error(kTensor) for another shape.
-BlockScaledTensor& require_block_scaled(QuantizedTensor& target, const Shape& shape, RecipeKind recipe,
-                                        std::string_view name);
+ protected:
+  /// name: of the tensor, for messages.
+  explicit BlockQuantizer(std::string name) : name_(std::move(name)) {}
+  [[nodiscard]] const std::string& tensor_name() const noexcept { return name_; }
+  [[nodiscard]] virtual std::shared_ptr<BlockScaledTensor> make(const TensorView& x, Usage usage) = 0;
+
+ private:
+  [[nodiscard]] std::shared_ptr<BlockScaledTensor> checked_make(const TensorView& x, Usage usage);
+
+  std::string name_;
+};
 
 }  // namespace amaxscope

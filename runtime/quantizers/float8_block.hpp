@@ -3,11 +3,9 @@
 
 #include <string>
 
-#include "runtime/quantizers/quantizer.hpp"
+#include "runtime/quantizers/block_quantize.hpp"
 
 namespace amaxscope {
-
-class BlockScaledTensor;
 
 struct BlockScalingOptions {
   bool power_of_two = true;  ///< scales rounded down to powers of two
@@ -16,24 +14,20 @@ struct BlockScalingOptions {
 
 /// Rowwise codes have a scale for 128 elements along K, columnwise ones, which are transposed, for 128 along
 /// M; two-dimensional blocks are the same in both. Any shape: blocks at the edge are cut.
-class Float8BlockQuantizer final : public Quantizer {
+class Float8BlockQuantizer final : public BlockQuantizer {
  public:
   /// format: e4m3 or e5m2. name: of the tensor, for messages.
   Float8BlockQuantizer(DType format, bool two_dimensional, BlockScalingOptions options,
                        std::string name = {});
-  [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const TensorView& x, Usage usage,
-                                                          const TensorMoment& moment) override;
-  void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) override;
   [[nodiscard]] RecipeKind recipe() const noexcept override { return RecipeKind::kBlock; }
   [[nodiscard]] DType format() const noexcept override { return format_; }
 
  private:
-  [[nodiscard]] std::shared_ptr<BlockScaledTensor> make(const TensorView& x, Usage usage) const;
+  [[nodiscard]] std::shared_ptr<BlockScaledTensor> make(const TensorView& x, Usage usage) override;
 
   DType format_;
   bool two_dimensional_;
   BlockScalingOptions options_;
-  std::string name_;
 };
 
 }  // namespace amaxscope

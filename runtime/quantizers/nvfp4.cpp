@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "core/fnv.hpp"
 #include "kernels/codec/philox.hpp"
 #include "runtime/quantizers/block_quantize.hpp"
 
@@ -11,16 +12,9 @@ namespace amaxscope {
 
 namespace {
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo).
-std::uint64_t hash_of(std::string_view text) noexcept {
-  std::uint64_t state = 0xCBF29CE484222325U;
-  for (const char c : text) state = (state ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-  return state;
-}
-
 /// The first two words of the generator itself, with the seed as key and the name's hash as counter.
 std::uint64_t stream_key(std::uint64_t seed, std::string_view name) noexcept {
-  const std::uint64_t hash = hash_of(name);
+  const std::uint64_t hash = Fnv1a().add(name).value();
   const PhiloxCounter words =
       philox4x32_10({static_cast<std::uint32_t>(hash), static_cast<std::uint32_t>(hash >> 32), 0, 0},
                     {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
@@ -31,26 +25,25 @@ std::uint64_t stream_key(std::uint64_t seed, std::string_view name) noexcept {
 
 Nvfp4Quantizer::Nvfp4Quantizer(Nvfp4Usage usage, Nvfp4Options options, ReduceAmaxes reduce_amaxes,
                                std::string name)
-    : usage_(usage),
+    : BlockQuantizer(std::move(name)),
+      usage_(usage),
       options_(options),
       reduce_amaxes_(std::move(reduce_amaxes)),
-      name_(std::move(name)),
-      stream_key_(stream_key(options.seed, name_)) {
+      stream_key_(stream_key(options.seed, tensor_name())) {
   AMAXSCOPE_CHECK(!usage.two_dimensional || !usage.rotate_columnwise, ErrorCode::kUsage,
-                  "{}: nvfp4 blocks of 16 x 16 are not rotated", name_);
+                  "{}: nvfp4 blocks of 16 x 16 are not rotated", tensor_name());
   AMAXSCOPE_CHECK(
       !usage.four_over_six || (!usage.rotate_columnwise && !usage.stochastic_rounding), ErrorCode::kUsage,
       "{}: nvfp4's four over six goes without the random Hadamard transform and without stochastic "
       "rounding",
-      name_);
+      tensor_name());
   AMAXSCOPE_CHECK(options.four_over_six_scale_max == 448 || options.four_over_six_scale_max == 256,
                   ErrorCode::kUsage,
-                  "{}: nvfp4's four over six with a largest scale of {}; 448 and 256 exist", name_,
+                  "{}: nvfp4's four over six with a largest scale of {}; 448 and 256 exist", tensor_name(),
                   options.four_over_six_scale_max);
 }
 
 std::shared_ptr<BlockScaledTensor> Nvfp4Quantizer::make(const TensorView& x, Usage usage) {
-  require_whole_blocks(x.shape(), kNvfp4Block, RecipeKind::kNvfp4, name_);
   const TensorView matrix = x.reshaped({x.rows(), x.cols()});
   std::array<std::uint32_t, 2> amaxes =
       nvfp4_amaxes(matrix, usage.rowwise, usage.columnwise, usage_.rotate_columnwise);
@@ -75,16 +68,6 @@ std::shared_ptr<BlockScaledTensor> Nvfp4Quantizer::make(const TensorView& x, Usa
        .tensor_scale = nvfp4_tensor_scale(cast.columnwise_amax, cast.scale_max),
        .rotated = usage_.rotate_columnwise},
       [&](const TensorView& in, const BlockOutputs& out) { quantize_nvfp4(in, cast, out); });
-}
-
-std::shared_ptr<QuantizedTensor> Nvfp4Quantizer::quantize(const TensorView& x, Usage usage,
-                                                          const TensorMoment&) {
-  return make(x, usage);
-}
-
-void Nvfp4Quantizer::update(const TensorView& x, QuantizedTensor& target, const TensorMoment&) {
-  BlockScaledTensor& tensor = require_block_scaled(target, x.shape(), RecipeKind::kNvfp4, name_);
-  tensor = std::move(*make(x, tensor.usage()));
 }
 
 }  // namespace amaxscope

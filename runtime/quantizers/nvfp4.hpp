@@ -4,12 +4,10 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/quantizers/quantizer.hpp"
+#include "runtime/quantizers/block_quantize.hpp"
 #include "runtime/quantizers/reduce_amaxes.hpp"
 
 namespace amaxscope {
-
-class BlockScaledTensor;
 
 /// How "four over six" chooses between mapping a block's amax to 6 and to 4.
 enum class FourOverSixError { kAbsolute, kSquared };
@@ -39,15 +37,11 @@ struct Nvfp4Usage {
 
 /// Both directions have an amax of their own, reduced together where ranks share a scale. Columnwise codes
 /// are transposed, and of the rotated tensor where it is rotated.
-class Nvfp4Quantizer final : public Quantizer {
+class Nvfp4Quantizer final : public BlockQuantizer {
  public:
   /// name: of the tensor, for messages and the random stream. Throws Error(kUsage) for combinations that do
   /// not exist: two-dimensional blocks that are rotated, four over six with rotation or stochastic rounding.
   Nvfp4Quantizer(Nvfp4Usage usage, Nvfp4Options options, ReduceAmaxes reduce_amaxes, std::string name = {});
-  /// Throws Error(kTensor) when M or K is not a multiple of 16.
-  [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const TensorView& x, Usage usage,
-                                                          const TensorMoment& moment) override;
-  void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) override;
   [[nodiscard]] RecipeKind recipe() const noexcept override { return RecipeKind::kNvfp4; }
   [[nodiscard]] DType format() const noexcept override { return DType::kE2M1; }
   /// The place in the random stream, to save and to restore: how many stochastic quantizations there were.
@@ -55,12 +49,11 @@ class Nvfp4Quantizer final : public Quantizer {
   void set_calls(std::uint64_t calls) noexcept { calls_ = calls; }
 
  private:
-  [[nodiscard]] std::shared_ptr<BlockScaledTensor> make(const TensorView& x, Usage usage);
+  [[nodiscard]] std::shared_ptr<BlockScaledTensor> make(const TensorView& x, Usage usage) override;
 
   Nvfp4Usage usage_;
   Nvfp4Options options_;
   ReduceAmaxes reduce_amaxes_;
-  std::string name_;
   std::uint64_t stream_key_;
   std::uint64_t calls_ = 0;  ///< of stochastic rounding, so that every call draws anew
 };

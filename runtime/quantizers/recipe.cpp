@@ -1,6 +1,7 @@
 #include "runtime/quantizers/recipe.hpp"
 
 #include "core/error.hpp"
+#include "kernels/block_scale.hpp"
 
 namespace amaxscope {
 
@@ -37,6 +38,16 @@ DType operand_format(RecipeKind recipe, TensorKind tensor) {
   if (recipe == RecipeKind::kNvfp4) return DType::kE2M1;
   // HYBRID: precision for the forward tensors, range for those of the backward pass.
   return training_phase(tensor) == Phase::kBackward ? DType::kE5M2 : DType::kE4M3;
+}
+
+std::int64_t block_extent(RecipeKind recipe) noexcept {
+  if (recipe == RecipeKind::kMxfp8) return kMxfp8Block;
+  if (recipe == RecipeKind::kBlock) return kFp8Block;
+  return recipe == RecipeKind::kNvfp4 ? kNvfp4Block : 1;
+}
+
+std::int64_t required_multiple(RecipeKind recipe) noexcept {
+  return recipe == RecipeKind::kBlock ? 1 : block_extent(recipe);
 }
 
 }  // namespace amaxscope

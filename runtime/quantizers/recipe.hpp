@@ -20,4 +20,10 @@ std::optional<RecipeKind> parse_recipe(std::string_view text) noexcept;
 /// under MXFP8 and block scaling, E2M1 under NVFP4. Throws Error(kUsage) for no recipe.
 DType operand_format(RecipeKind recipe, TensorKind tensor);
 
+/// Elements along a dimension that the recipe scales together: 32 (mxfp8), 128 (block), 16 (nvfp4); 1 for one
+/// scale or none.
+std::int64_t block_extent(RecipeKind recipe) noexcept;
+/// What the extents of an operand must be multiples of: block_extent, but 1 where blocks may be cut (block).
+std::int64_t required_multiple(RecipeKind recipe) noexcept;
+
 }  // namespace amaxscope

@@ -9,6 +9,7 @@
 
 #include "collectives/exchange.hpp"
 #include "core/error.hpp"
+#include "core/fnv.hpp"
 
 namespace amaxscope {
 
@@ -69,13 +70,9 @@ const std::vector<std::string>& RegistrationList::lines() const {
 }
 
 std::uint64_t RegistrationList::digest() const {
-  std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a, 64 bit
-  for (const std::string& line : lines()) {
-    for (const char c : line + '\n') {
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-    }
-  }
-  return hash;
+  Fnv1a hash;
+  for (const std::string& line : lines()) hash.add(line).add("\n");
+  return hash.value();
 }
 
 void RegistrationAgreement::settle() {

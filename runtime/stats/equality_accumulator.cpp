@@ -1,7 +1,6 @@
 #include "runtime/stats/equality_accumulator.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -98,10 +97,21 @@ std::vector<std::vector<int>> rank_sets(std::span<const RankEvidence> evidence) 
 std::string sets_text(const std::vector<std::vector<int>>& sets) {
   std::string text;
   for (const std::vector<int>& set : sets) {
-    text += fmt::format("{}rank{} {}", text.empty() ? "" : " against ", set.size() == 1 ? "" : "s",
-                        fmt::join(set, ","));
+    if (!text.empty()) text += " against ";
+    text += ranks_text(set);
   }
   return text;
+}
+
+std::vector<std::string> values_of_sets(const std::vector<std::vector<int>>& sets,
+                                        std::span<const RankEvidence> evidence,
+                                        const std::function<std::string(const RankEvidence&)>& value) {
+  std::vector<std::string> texts;
+  for (const std::vector<int>& set : sets) {
+    const auto one = std::ranges::find(evidence, set.front(), &RankEvidence::rank);
+    texts.push_back(fmt::format("{} on {}", value(*one), ranks_text(set)));
+  }
+  return texts;
 }
 
 std::vector<int> odd_ones_out(const std::vector<std::vector<int>>& sets) {

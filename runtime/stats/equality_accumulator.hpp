@@ -57,6 +57,10 @@ class EqualityAccumulator final : public StatAccumulator {
 std::vector<std::vector<int>> rank_sets(std::span<const RankEvidence> evidence);
 /// "ranks 0,2 against rank 1": every set.
 std::string sets_text(const std::vector<std::vector<int>>& sets);
+/// "2.5 on rank 3" for each set, value() of one of its ranks.
+std::vector<std::string> values_of_sets(const std::vector<std::vector<int>>& sets,
+                                        std::span<const RankEvidence> evidence,
+                                        const std::function<std::string(const RankEvidence&)>& value);
 /// The ranks outside of the largest set: those to look at first. With two sets of one size the second.
 std::vector<int> odd_ones_out(const std::vector<std::vector<int>>& sets);
 

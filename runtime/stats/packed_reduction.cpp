@@ -1,7 +1,6 @@
 #include "runtime/stats/packed_reduction.hpp"
 
 #include <algorithm>
-#include <array>
 
 namespace amaxscope {
 
@@ -29,6 +28,8 @@ struct PackedReduction::Slot {
   std::size_t sum_offset = 0;
   std::size_t sum_words = 0;
   std::size_t moment_offset = 0;
+  std::size_t detail_offset = 0;
+  std::size_t detail_words = 0;  ///< of all ranks; 0: none were gathered
 };
 
 void PackedReduction::add(StatEntry& entry) {
@@ -117,11 +118,8 @@ std::vector<StatResult> PackedReduction::reduce(std::int64_t iteration) {
 
   std::vector<StatResult> results;
   results.reserve(slots.size());
-  std::size_t at = 0;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    const std::size_t words = slots[i].own->detail_words(reduced[i]) * reduced[i].ranks.size();
-    if (at + words <= details.size()) reduced[i].details = std::span(details).subspan(at, words);
-    at += words;
+    reduced[i].details = std::span(details).subspan(slots[i].detail_offset, slots[i].detail_words);
     slots[i].own->advance(reduced[i], iteration);
     results.push_back({slots[i].entry, slots[i].phase, slots[i].own->values(reduced[i]),
                        slots[i].own->findings(reduced[i]), slots[i].own->take_warnings()});
@@ -131,29 +129,25 @@ std::vector<StatResult> PackedReduction::reduce(std::int64_t iteration) {
 }
 
 /// Each rank fills its own place, so that MAX puts them side by side. Checks beyond the limit go without.
-std::vector<std::uint32_t> PackedReduction::gather_details(const std::vector<Slot>& slots,
+std::vector<std::uint32_t> PackedReduction::gather_details(std::vector<Slot>& slots,
                                                            const std::vector<ReducedStat>& reduced) {
   const auto ranks = static_cast<std::size_t>(guard_.group().size());
   const auto own_rank = static_cast<std::size_t>(guard_.group().rank());
   std::vector<std::uint32_t> details;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    const std::size_t words = slots[i].own->detail_words(reduced[i]);
+    Slot& slot = slots[i];
+    const std::size_t words = slot.own->detail_words(reduced[i]);
     if (words == 0) continue;
     if (details.size() + words * ranks > kMostDetailWords) break;
-    const std::size_t begin = details.size();
-    details.resize(begin + words * ranks);
-    packed(*slots[i].entry, *slots[i].own)
-        .pack_details(std::span(details).subspan(begin + own_rank * words, words));
+    slot.detail_offset = details.size();
+    slot.detail_words = words * ranks;
+    details.resize(slot.detail_offset + slot.detail_words);
+    packed(*slot.entry, *slot.own)
+        .pack_details(std::span(details).subspan(slot.detail_offset + own_rank * words, words));
   }
+  if (details.empty()) return details;
   details_.set_iteration(guard_.iteration());
-  std::array<std::uint32_t, CollectiveGuard::kFramePayload> frame{};
-  for (std::size_t begin = 0; begin < details.size(); begin += frame.size()) {
-    const auto slice = std::span(details).subspan(begin, std::min(frame.size(), details.size() - begin));
-    frame.fill(0);
-    std::ranges::copy(slice, frame.begin());
-    details_.reduce_max(frame, slice.size(), {.what = "details of failed checks"});
-    std::copy_n(frame.begin(), slice.size(), slice.begin());
-  }
+  details_.reduce_max_in_frames(details, {.what = "details of failed checks"});
   return details;
 }
 

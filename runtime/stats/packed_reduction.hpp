@@ -56,7 +56,7 @@ class PackedReduction {
 
  private:
   struct Slot;
-  std::vector<std::uint32_t> gather_details(const std::vector<Slot>& slots,
+  std::vector<std::uint32_t> gather_details(std::vector<Slot>& slots,
                                             const std::vector<ReducedStat>& reduced);
   CollectiveGuard& guard_;
   CollectiveGuard& details_;

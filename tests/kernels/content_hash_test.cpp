@@ -49,21 +49,20 @@ TEST(ContentHash, PartsSayWhereTwoTensorsDiffer) {
   for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i);
   std::vector<float> b = a;
   b[731] = -1;
-  std::array<std::uint64_t, 10> of_a{};
-  std::array<std::uint64_t, 10> of_b{};
-  const auto whole_a = content_hash_of_parts(TensorView(a.data(), DType::kF32, {1000}), of_a);
-  const auto whole_b = content_hash_of_parts(TensorView(b.data(), DType::kF32, {1000}), of_b);
-  EXPECT_NE(whole_a, whole_b);
-  for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(of_a[i] == of_b[i], i != 7) << i;
+  const ContentParts of_a = content_parts(TensorView(a.data(), DType::kF32, {1000}));
+  const ContentParts of_b = content_parts(TensorView(b.data(), DType::kF32, {1000}));
+  EXPECT_NE(of_a.whole, of_b.whole);
+  // Element 731 is in part 23: 1000 * 23 / 32 = 718, 1000 * 24 / 32 = 750.
+  for (std::size_t i = 0; i < ContentParts::kParts; ++i)
+    EXPECT_EQ(of_a.parts[i] == of_b.parts[i], i != 23) << i;
 }
 
 TEST(ContentHash, FewerElementsThanPartsAndNone) {
-  std::array<std::uint64_t, 8> parts{};
   const std::array<float, 3> few = {1, 2, 3};
-  EXPECT_EQ(content_hash_of_parts(TensorView(few.data(), DType::kF32, {3}), parts),
-            content_hash_of_parts(TensorView(few.data(), DType::kF32, {3, 1}), parts));
-  EXPECT_EQ(content_hash_of_parts(TensorView(nullptr, DType::kF32, {0, 8}), parts),
-            content_hash_of_parts(TensorView(nullptr, DType::kF32, {0}), parts));
+  EXPECT_EQ(content_parts(TensorView(few.data(), DType::kF32, {3})).whole,
+            content_parts(TensorView(few.data(), DType::kF32, {3, 1})).whole);
+  EXPECT_EQ(content_parts(TensorView(nullptr, DType::kF32, {0, 8})).whole,
+            content_parts(TensorView(nullptr, DType::kF32, {0})).whole);
 }
 
 }  // namespace
