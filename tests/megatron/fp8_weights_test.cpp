@@ -22,14 +22,6 @@ using testing::session_options;
 using testing::to_doubles;
 using testing::with_recorder;
 
-constexpr const char* kRecord = R"(
-all:
-  enabled: True
-  layers: {layer_name_regex_pattern: .*}
-  transformer_engine:
-    Recorder: {enabled: True}
-)";
-
 TrainerOptions options(RecipeKind recipe, bool fp8_weights) {
   TrainerOptions options;
   options.model = testing::small_model();
@@ -72,7 +64,7 @@ TEST(Fp8Weights, TrainAsWeightsThatAreCastEveryStep) {
                                   RecipeKind::kBlock, RecipeKind::kNvfp4}) {
     const std::vector<std::uint64_t> cast = train(options(recipe, false), "");
     EXPECT_EQ(train(options(recipe, true), ""), cast) << to_string(recipe);
-    EXPECT_EQ(train(options(recipe, true), kRecord), cast) << "observing changes nothing";
+    EXPECT_EQ(train(options(recipe, true), testing::kRecordAll), cast) << "observing changes nothing";
   }
 }
 
@@ -111,7 +103,7 @@ TEST(Fp8Weights, AreShownAsCodesOnceAStepAndComparedWithTheirMasterLater) {
   std::vector<Seen> seen;
   std::vector<Seen> reused;
   const FeatureRegistry registry = with_recorder(seen, &reused);
-  DebugSession session(registry, {}, session_options(kRecord));
+  DebugSession session(registry, {}, session_options(testing::kRecordAll));
   LayerContext context;
   context.recipe = RecipeKind::kCurrent;
   context.session = &session;

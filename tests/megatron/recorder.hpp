@@ -61,6 +61,15 @@ inline FeatureRegistry with_recorder(std::vector<Seen>& seen, std::vector<Seen>*
   return registry;
 }
 
+/// All tensors of all layers.
+inline constexpr const char* kRecordAll = R"(
+all:
+  enabled: True
+  layers: {layer_name_regex_pattern: .*}
+  transformer_engine:
+    Recorder: {enabled: True}
+)";
+
 inline SessionOptions session_options(const std::string& yaml) {
   SessionOptions options;
   options.config_text = yaml;

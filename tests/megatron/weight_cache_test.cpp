@@ -4,6 +4,7 @@
 
 #include "megatron/layers/linear.hpp"
 #include "megatron/model_support.hpp"
+#include "megatron/recorder.hpp"
 #include "runtime/session.hpp"
 
 namespace amaxscope::megatron {
@@ -11,6 +12,7 @@ namespace {
 
 using ::testing::Each;
 using testing::random_tensor;
+using testing::session_options;
 using testing::to_doubles;
 
 struct Inspection {
@@ -52,21 +54,24 @@ all:
     Alternating: {enabled: True}
 )";
 
-// Under scale 448 (amax 1) 0.3 is 134.4, between the E4M3 codes 128 and 144: 128.
-constexpr double kQuantized = 128.0 / 448.0;
-
-TEST(WeightCache, ConsecutiveDebugIterationsUseTheirOwnPlans) {
-  std::vector<Inspection> weights;
-  std::map<std::int64_t, int> asked;
+FeatureRegistry with_alternating(std::vector<Inspection>& weights, std::map<std::int64_t, int>& asked) {
   FeatureRegistry registry;
   registry.add({.schema = {.name = "Alternating", .doc = "Changes its plan in every iteration."},
                 .base_namespace = false,
                 .make = [&](FeatureConfig config) {
                   return std::make_unique<Alternating>(std::move(config), weights, asked);
                 }});
-  SessionOptions options;
-  options.config_text = kYaml;
-  DebugSession session(registry, {}, options);
+  return registry;
+}
+
+// Under scale 448 (amax 1) 0.3 is 134.4, between the E4M3 codes 128 and 144: 128.
+constexpr double kQuantized = 128.0 / 448.0;
+
+TEST(WeightCache, ConsecutiveDebugIterationsUseTheirOwnPlans) {
+  std::vector<Inspection> weights;
+  std::map<std::int64_t, int> asked;
+  const FeatureRegistry registry = with_alternating(weights, asked);
+  DebugSession session(registry, {}, session_options(kYaml));
   LayerContext context;
   context.session = &session;
   context.recipe = RecipeKind::kCurrent;
@@ -103,15 +108,8 @@ TEST(WeightCache, ConsecutiveDebugIterationsUseTheirOwnPlans) {
 TEST(WeightCache, StatisticsOfWeightsCountOnceAStep) {
   std::vector<Inspection> weights;
   std::map<std::int64_t, int> asked;
-  FeatureRegistry registry;
-  registry.add({.schema = {.name = "Alternating", .doc = "Changes its plan in every iteration."},
-                .base_namespace = false,
-                .make = [&](FeatureConfig config) {
-                  return std::make_unique<Alternating>(std::move(config), weights, asked);
-                }});
-  SessionOptions options;
-  options.config_text = kYaml;
-  DebugSession session(registry, {}, options);
+  const FeatureRegistry registry = with_alternating(weights, asked);
+  DebugSession session(registry, {}, session_options(kYaml));
   LayerContext context;
   context.session = &session;
   RowParallelLinear layer(context, {.name = "fc", .number = 1, .inputs = 2, .outputs = 2});

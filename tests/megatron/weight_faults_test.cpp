@@ -20,14 +20,6 @@ using testing::names;
 using testing::Seen;
 using testing::to_doubles;
 
-constexpr const char* kRecord = R"(
-all:
-  enabled: True
-  layers: {layer_name_regex_pattern: .*}
-  transformer_engine:
-    Recorder: {enabled: True}
-)";
-
 struct Use {
   double y = 0;   ///< what the rowwise copy stands for, over 448
   double dx = 0;  ///< what the columnwise copy stands for, over 448
@@ -158,7 +150,7 @@ TEST(WeightFaults, TheDebugRuntimeIsShownWhatIsUsed) {
   std::vector<Seen> seen;
   std::vector<Seen> reused;
   const FeatureRegistry registry = testing::with_recorder(seen, &reused);
-  DebugSession session(registry, {}, testing::session_options(kRecord));
+  DebugSession session(registry, {}, testing::session_options(testing::kRecordAll));
   FaultyWeight layer("stale_columnwise@layer=fc,iteration=2", &session);
   layer.iteration();
   layer.iteration();  // nothing is due in iteration 1: the copy that goes stale is of the plain path
@@ -177,7 +169,7 @@ TEST(WeightFaults, AStaleWeightIsNotQuantizedAgain) {
   std::vector<Seen> seen;
   std::vector<Seen> reused;
   const FeatureRegistry registry = testing::with_recorder(seen, &reused);
-  DebugSession session(registry, {}, testing::session_options(kRecord));
+  DebugSession session(registry, {}, testing::session_options(testing::kRecordAll));
   FaultyWeight layer("stale_weight@layer=fc,iteration=2", &session);
   layer.iteration();
   layer.iteration();
