@@ -71,6 +71,16 @@ class CallbackCommunicator final : public Communicator {
     callbacks_.broadcast(io.data(), io.bytes(), root);
   }
   void do_barrier() override { callbacks_.barrier(); }
+  void do_send(const TensorView& in, int to) override {
+    AMAXSCOPE_CHECK(callbacks_.send != nullptr, ErrorCode::kUsage,
+                    "these collectives have no send callback, which pipeline stages need");
+    callbacks_.send(in.data(), in.bytes(), to);
+  }
+  void do_receive(const MutableTensorView& out, int from) override {
+    AMAXSCOPE_CHECK(callbacks_.receive != nullptr, ErrorCode::kUsage,
+                    "these collectives have no receive callback, which pipeline stages need");
+    callbacks_.receive(out.data(), out.bytes(), from);
+  }
   std::unique_ptr<Communicator> do_split(int color, int key) override {
     AMAXSCOPE_CHECK(callbacks_.split != nullptr, ErrorCode::kUsage,
                     "these collectives cannot be split; hand in a group of its own instead");

@@ -47,6 +47,13 @@ void require_apart(const TensorView& in, const TensorView& out, std::string_view
                   tag.what);
 }
 
+void require_other(const Communicator& group, int rank, std::string_view operation,
+                   std::string_view preposition, const CollectiveTag& tag) {
+  AMAXSCOPE_CHECK(rank >= 0 && rank < group.size() && rank != group.rank(), ErrorCode::kUsage,
+                  "{} of {} {} rank {}: rank {} can do that with another of the {} ranks only", operation,
+                  tag.what, preposition, rank, group.rank(), group.size());
+}
+
 }  // namespace
 
 std::string_view to_string(ReduceOp op) noexcept {
@@ -145,6 +152,20 @@ void Communicator::broadcast(const MutableTensorView& io, int root, const Collec
 void Communicator::barrier(const CollectiveTag& tag) {
   counters_->count(tag.traffic, 0);
   do_barrier();
+}
+
+void Communicator::send(const TensorView& in, int to, const CollectiveTag& tag) {
+  require_cpu(in, "send", tag);
+  require_other(*this, to, "send", "to", tag);
+  counters_->count(tag.traffic, in.bytes());
+  do_send(in, to);
+}
+
+void Communicator::receive(const MutableTensorView& out, int from, const CollectiveTag& tag) {
+  require_cpu(out, "receive", tag);
+  require_other(*this, from, "receive", "from", tag);
+  counters_->count(tag.traffic, 0);
+  do_receive(out, from);
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, const CollectiveTag& /*tag*/) {

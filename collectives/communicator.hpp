@@ -1,7 +1,8 @@
 // A group of ranks and what they can do together. The one door through which all traffic goes: the public
 // functions count, the protected ones are what a backend implements. No MPI or NCCL type appears here.
 //
-// Every rank of the group must call the same operations in the same order with the same counts. Operations
+// Every rank of the group must call the same operations in the same order with the same counts; send and
+// receive concern two ranks only, and their order is a matter between these two. Operations
 // block the host on the CPU (a rank that never comes is a hang: CollectiveGuard puts a deadline on it); on a
 // device they are enqueued on the view's stream. A Communicator is used by one thread at a time.
 // Ranks must hand in equally many bytes (shards of unequal size are padded by who has them).
@@ -87,6 +88,12 @@ class Communicator {
   /// io on every rank = io on `root`. Any dtype.
   void broadcast(const MutableTensorView& io, int root, const CollectiveTag& tag);
   void barrier(const CollectiveTag& tag);
+  /// Hands `in` to one other rank of the group. Any dtype. Returns when the memory may be used again, which
+  /// may take until that rank receives: of two ranks that both want to send, one has to receive first.
+  void send(const TensorView& in, int to, const CollectiveTag& tag);
+  /// out = what another rank sends; its n-th send to this rank is this rank's n-th receive from it, of
+  /// equally many bytes. Blocks until it is there. Counted as a call without payload.
+  void receive(const MutableTensorView& out, int from, const CollectiveTag& tag);
   /// Ranks that give the same color form a group, ordered by key, then by rank here. Collective over all
   /// ranks; a negative color takes part and gets nullptr. The new group shares this one's counters.
   std::unique_ptr<Communicator> split(int color, int key, const CollectiveTag& tag);
@@ -106,6 +113,8 @@ class Communicator {
   virtual void do_reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op) = 0;
   virtual void do_broadcast(const MutableTensorView& io, int root) = 0;
   virtual void do_barrier() = 0;
+  virtual void do_send(const TensorView& in, int to) = 0;
+  virtual void do_receive(const MutableTensorView& out, int from) = 0;
   virtual std::unique_ptr<Communicator> do_split(int color, int key) = 0;
 
   [[nodiscard]] const std::shared_ptr<TrafficCounters>& shared_counters() const noexcept { return counters_; }

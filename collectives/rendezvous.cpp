@@ -143,6 +143,58 @@ std::shared_ptr<const Rendezvous::Outcome> Rendezvous::wait(std::uint64_t number
               fmt::format("{}: rank {} has ended and will never come", describe(operation.call), *missing));
 }
 
+bool Rendezvous::has_ended(int rank) const {
+  return job_->ended_[static_cast<std::size_t>(world_ranks_[static_cast<std::size_t>(rank)])];
+}
+
+void Rendezvous::fail(const std::string& text) const {
+  const Error error(ErrorCode::kInternal, text);
+  job_->fail_locked(std::make_exception_ptr(error));
+  throw error;
+}
+
+void Rendezvous::send(int from, int to, Bytes message) {
+  const auto world_rank = [this](int rank) { return world_ranks_[static_cast<std::size_t>(rank)]; };
+  std::unique_lock lock(job_->mutex_);
+  job_->require_no_failure();
+  if (sent_.contains({to, from})) {
+    fail(fmt::format("rank {} and rank {} both send to each other and wait; one has to receive first",
+                     world_rank(to), world_rank(from)));
+  }
+  const std::pair key(from, to);
+  const std::size_t bytes = message.size();
+  sent_.emplace(key, std::move(message));
+  job_->changed_.notify_all();
+  job_->changed_.wait(lock,
+                      [&] { return !sent_.contains(key) || job_->failure_ != nullptr || has_ended(to); });
+  if (!sent_.contains(key)) return;
+  sent_.erase(key);
+  job_->require_no_failure();
+  throw Error(ErrorCode::kInternal,
+              fmt::format("send of {} bytes: rank {} has ended and will never come", bytes, world_rank(to)));
+}
+
+Rendezvous::Bytes Rendezvous::receive(int to, int from, std::size_t bytes) {
+  const auto world_rank = [this](int rank) { return world_ranks_[static_cast<std::size_t>(rank)]; };
+  std::unique_lock lock(job_->mutex_);
+  job_->require_no_failure();
+  const std::pair key(from, to);
+  job_->changed_.wait(lock,
+                      [&] { return sent_.contains(key) || job_->failure_ != nullptr || has_ended(from); });
+  job_->require_no_failure();
+  const auto found = sent_.find(key);
+  AMAXSCOPE_CHECK(found != sent_.end(), ErrorCode::kInternal,
+                  "receive of {} bytes: rank {} has ended and will never come", bytes, world_rank(from));
+  if (found->second.size() != bytes) {
+    fail(fmt::format("rank {} sends {} bytes and rank {} receives {}", world_rank(from), found->second.size(),
+                     world_rank(to), bytes));
+  }
+  Bytes message = std::move(found->second);
+  sent_.erase(found);
+  job_->changed_.notify_all();
+  return message;
+}
+
 void Rendezvous::leave(std::uint64_t number) {
   const std::scoped_lock lock(job_->mutex_);
   if (++operations_.at(number).departures == world_ranks_.size()) operations_.erase(number);

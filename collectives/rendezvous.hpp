@@ -76,6 +76,12 @@ class Rendezvous {
   /// Blocks until every rank has arrived. Throws Error(kInternal) when the job fails, or when a rank that is
   /// waited for has ended.
   std::shared_ptr<const Outcome> wait(std::uint64_t number);
+  /// Blocks until `to` has received. Throws Error(kInternal) when that cannot happen: the job fails, `to` has
+  /// ended, or `to` itself waits in a send to this rank.
+  void send(int from, int to, Bytes message);
+  /// Blocks until `from` sends. Throws Error(kInternal) when it has ended, when the job fails, and on both
+  /// ranks when it sends another number of bytes.
+  Bytes receive(int to, int from, std::size_t bytes);
   /// This rank has what it needs, or gives up; the last one out frees the operation.
   void leave(std::uint64_t number);
 
@@ -102,11 +108,14 @@ class Rendezvous {
 
   void finish(Operation& operation) const;
   [[nodiscard]] std::optional<int> missing_for_good(const Operation& operation) const;
+  [[nodiscard]] bool has_ended(int rank) const;
+  [[noreturn]] void fail(const std::string& text) const;
 
   std::shared_ptr<LoopbackJob> job_;
   std::vector<int> world_ranks_;
   std::vector<std::uint64_t> next_;  ///< by rank: the number of its next call
   std::map<std::uint64_t, Operation> operations_;
+  std::map<std::pair<int, int>, Bytes> sent_;  ///< by sender and receiver: what was not received yet
   std::map<std::pair<std::uint64_t, int>, Child> children_;  ///< until each member has asked
 };
 

@@ -39,6 +39,8 @@ void ForwardingGroup::do_broadcast(const MutableTensorView& io, int root) {
   inner().broadcast(io, root, kTag);
 }
 void ForwardingGroup::do_barrier() { inner().barrier(kTag); }
+void ForwardingGroup::do_send(const TensorView& in, int to) { inner().send(in, to, kTag); }
+void ForwardingGroup::do_receive(const MutableTensorView& out, int from) { inner().receive(out, from, kTag); }
 std::unique_ptr<Communicator> ForwardingGroup::do_split(int color, int key) {
   return inner().split(color, key, kTag);
 }

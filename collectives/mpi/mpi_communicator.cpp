@@ -14,9 +14,12 @@ namespace amaxscope {
 
 namespace {
 
+/// MPI's tag of every message: those between two ranks are matched by their order.
+constexpr int kMessage = 0;
+
 int mpi_count(std::int64_t count) {
   AMAXSCOPE_CHECK(count <= std::numeric_limits<int>::max(), ErrorCode::kTensor,
-                  "{} elements are more than one MPI collective takes", count);
+                  "{} elements are more than one MPI call takes", count);
   return static_cast<int>(count);
 }
 
@@ -142,6 +145,22 @@ class MpiCommunicator final : public Communicator {
     check_mpi(
         MPI_Bcast(io.data(), mpi_count(static_cast<std::int64_t>(io.bytes())), MPI_BYTE, root, comm_->get()),
         "MPI_Bcast");
+  }
+
+  void do_send(const TensorView& in, int to) override {
+    check_mpi(MPI_Send(in.data(), mpi_count(static_cast<std::int64_t>(in.bytes())), MPI_BYTE, to, kMessage,
+                       comm_->get()),
+              "MPI_Send");
+  }
+
+  void do_receive(const MutableTensorView& out, int from) override {
+    MPI_Status status;
+    const int bytes = mpi_count(static_cast<std::int64_t>(out.bytes()));
+    check_mpi(MPI_Recv(out.data(), bytes, MPI_BYTE, from, kMessage, comm_->get(), &status), "MPI_Recv");
+    int received = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count");
+    AMAXSCOPE_CHECK(received == bytes, ErrorCode::kInternal, "MPI_Recv: {} of {} bytes came from rank {}",
+                    received, bytes, world_ranks()[static_cast<std::size_t>(from)]);
   }
 
   void do_barrier() override { check_mpi(MPI_Barrier(comm_->get()), "MPI_Barrier"); }

@@ -28,6 +28,12 @@ CollectiveCallbacks callbacks_over(std::shared_ptr<Communicator> inner) {
   };
   callbacks.barrier = [inner] { inner->barrier(kTestTag); };
   callbacks.abort = [inner](int status, std::string_view reason) { inner->abort(status, reason); };
+  callbacks.send = [inner](const void* in, std::size_t bytes, int to) {
+    inner->send(TensorView(in, DType::kU8, {static_cast<std::int64_t>(bytes)}), to, kTestTag);
+  };
+  callbacks.receive = [inner](void* out, std::size_t bytes, int from) {
+    inner->receive(MutableTensorView(out, DType::kU8, {static_cast<std::int64_t>(bytes)}), from, kTestTag);
+  };
   callbacks.split = [inner](int color, int key) -> std::unique_ptr<CollectiveCallbacks> {
     std::shared_ptr<Communicator> child = inner->split(color, key, kTestTag);
     return child == nullptr ? nullptr

@@ -135,6 +135,50 @@ TEST(Loopback, DifferentCallsAreAnErrorThatNamesBoth) {
   EXPECT_THAT(operations, AllOf(HasSubstr("all_reduce sum"), HasSubstr("all_reduce max")));
 }
 
+TEST(Loopback, MessagesThatCannotArriveAreErrors) {
+  const auto two = [](auto body) { return error_text([&] { run_loopback_ranks(2, body); }); };
+  EXPECT_EQ(two([](Communicator& world) {
+              Tensor io(DType::kU8, {world.rank() == 0 ? 8 : 4});
+              if (world.rank() == 0) world.send(io, 1, kTestTag);
+              if (world.rank() == 1) world.receive(io, 0, kTestTag);
+            }),
+            "rank 0 sends 8 bytes and rank 1 receives 4");
+  EXPECT_THAT(two([](Communicator& world) {
+                const Tensor io(DType::kU8, {8});
+                world.send(io, 1 - world.rank(), kTestTag);
+              }),
+              HasSubstr("both send to each other"));
+  EXPECT_EQ(two([](Communicator& world) {
+              const Tensor io(DType::kU8, {8});
+              if (world.rank() == 0) world.send(io, 1, kTestTag);
+            }),
+            "send of 8 bytes: rank 1 has ended and will never come");
+  EXPECT_EQ(two([](Communicator& world) {
+              Tensor io(DType::kU8, {8});
+              if (world.rank() == 0) world.receive(io, 1, kTestTag);
+            }),
+            "receive of 8 bytes: rank 1 has ended and will never come");
+}
+
+TEST(Loopback, AFailingRankReleasesWhoSendsAndWhoReceives) {
+  std::atomic<int> released{0};
+  EXPECT_EQ(error_text([&] {
+              run_loopback_ranks(4, [&](Communicator& world) {
+                Tensor io(DType::kU8, {8});
+                if (world.rank() == 0) world.barrier(kTestTag);
+                if (world.rank() == 3) throw std::runtime_error("rank three broke");
+                const std::string own = error_text([&] {
+                  if (world.rank() == 1) world.send(io, 0, kTestTag);
+                  if (world.rank() == 2) world.receive(io, 0, kTestTag);
+                });
+                EXPECT_EQ(own, "another rank has failed: rank three broke");
+                ++released;
+              });
+            }),
+            "rank three broke");
+  EXPECT_EQ(released, 2) << "rank 0 leaves at the barrier";
+}
+
 TEST(Loopback, SumsAreInTheOrderOfTheRanks) {
   for (int round = 0; round < 20; ++round) {
     run_loopback_ranks(4, [&](Communicator& world) {
@@ -261,6 +305,11 @@ TEST(Callback, MisbehavingCallbacksAreNamed) {
   EXPECT_EQ(error_text([&] { group->all_reduce(io, ReduceOp::kSum, kTestTag); }), "NCCL is gone");
   EXPECT_THAT(error_text([&] { group->abort(1, "over"); }), HasSubstr("the abort callback returned"));
   EXPECT_THAT(error_text([&] { group->split(0, 0, kTestTag); }), HasSubstr("cannot be split"));
+  callbacks.size = 2;  // a message needs somebody else
+  const auto pair = make_callback_communicator(callbacks);
+  EXPECT_THAT(error_text([&] { pair->send(io, 1, kTestTag); }), HasSubstr("no send callback"));
+  EXPECT_THAT(error_text([&] { pair->receive(io, 1, kTestTag); }), HasSubstr("no receive callback"));
+  callbacks.size = 1;
   callbacks.split = [](int, int) { return nullptr; };
   const auto other = make_callback_communicator(callbacks);
   EXPECT_THAT(error_text([&] { other->split(3, 0, kTestTag); }), HasSubstr("no group for color 3"));

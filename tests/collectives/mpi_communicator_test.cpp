@@ -74,6 +74,28 @@ TEST_F(MpiCommunicatorTest, AnErrorOfMpiNamesTheOperationAndTheReason) {
   }
 }
 
+TEST_F(MpiCommunicatorTest, AMessageOfAnotherSizeIsAnErrorOfTheReceiver) {
+  const auto received_error = [&](std::int64_t sent, std::int64_t wanted) -> std::string {
+    if (world().rank() == 0) world().send(Tensor(DType::kU8, {sent}).view(), 1, kTestTag);
+    if (world().rank() != 1) return {};
+    try {
+      Tensor io(DType::kU8, {wanted});
+      world().receive(io, 0, kTestTag);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInternal);
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  if (world().size() == 1) GTEST_SKIP() << "nobody to send to";
+  const std::string longer = received_error(8, 4);
+  const std::string shorter = received_error(4, 8);
+  if (world().rank() == 1) {
+    EXPECT_THAT(longer, HasSubstr("MPI_ERR_TRUNCATE"));
+    EXPECT_THAT(shorter, HasSubstr("4 of 8 bytes came from rank 0"));
+  }
+}
+
 TEST_F(MpiCommunicatorTest, MoreElementsThanMpiCountsAreRefused) {
   float memory = 0;  // refused before it is looked at
   const std::int64_t many = std::int64_t{std::numeric_limits<int>::max()} + 1;

@@ -52,6 +52,12 @@ void FaultyCommunicator::do_broadcast(const MutableTensorView& io, int root) {
 void FaultyCommunicator::do_barrier() {
   if (takes_part()) inner_.barrier(kTag);
 }
+void FaultyCommunicator::do_send(const TensorView& in, int to) {
+  if (takes_part()) inner_.send(in, to, kTag);
+}
+void FaultyCommunicator::do_receive(const MutableTensorView& out, int from) {
+  if (takes_part()) inner_.receive(out, from, kTag);
+}
 std::unique_ptr<Communicator> FaultyCommunicator::do_split(int color, int key) {
   return takes_part() ? inner_.split(color, key, kTag) : nullptr;
 }

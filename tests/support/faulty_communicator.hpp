@@ -34,6 +34,8 @@ class FaultyCommunicator final : public Communicator {
   void do_reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op) override;
   void do_broadcast(const MutableTensorView& io, int root) override;
   void do_barrier() override;
+  void do_send(const TensorView& in, int to) override;
+  void do_receive(const MutableTensorView& out, int from) override;
   std::unique_ptr<Communicator> do_split(int color, int key) override;
 
  private:
