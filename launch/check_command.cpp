@@ -140,11 +140,11 @@ nlohmann::ordered_json to_json(const PlanRow& row) {
           {"features", row.features}};
 }
 
-void print_json(const CheckOptions& options, const Config& config, const EffectivePlan& plan) {
+void print_json(const CheckOptions& options, const EffectivePlan& plan) {
   nlohmann::ordered_json json = {{"config", options.config},
                                  {"recipe", options.recipe},
                                  {"section_layers", plan.section_layers},
-                                 {"warnings", config.warnings},
+                                 {"warnings", plan.warnings},
                                  {"rows", nlohmann::ordered_json::array()}};
   for (const PlanRow& row : plan.rows) json["rows"].push_back(to_json(row));
   fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
@@ -168,8 +168,10 @@ ExitStatus check(const CheckOptions& options) {
         config, registry,
         {.layers = layers, .first_iteration = first, .last_iteration = last, .recipe = *recipe});
   }
+  for (const std::string& warning : plan.warnings) fmt::print(stderr, "{}\n", warning);
+  plan.warnings.insert(plan.warnings.begin(), config.warnings.begin(), config.warnings.end());
   if (options.json) {
-    print_json(options, config, plan);
+    print_json(options, plan);
     return kDone;
   }
   fmt::print("{}: valid\n", options.config);

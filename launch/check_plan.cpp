@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/error.hpp"
+#include "runtime/config/number_hint.hpp"
 #include "runtime/config/value.hpp"
 #include "runtime/quantizers/plan_check.hpp"
 #include "runtime/quantizers/tensor_plan.hpp"
@@ -141,6 +142,16 @@ std::vector<Feature*> features_of(const LayerDescription& layer, const std::vect
   return features;
 }
 
+void add_number_hint(const Config& config, const ConfigSection& section,
+                     const std::vector<std::string>& layers, EffectivePlan& plan) {
+  const Pattern* pattern = section.layers->deciding_pattern();
+  if (pattern == nullptr) return;
+  if (const auto hint = number_hint(*pattern, layers)) {
+    plan.warnings.push_back(fmt::format("{}:{}:{}: section {}: {}", config.source, section.position.line,
+                                        section.position.column, section.name, *hint));
+  }
+}
+
 }  // namespace
 
 bool PlanRow::same_plan(const PlanRow& other) const {
@@ -181,7 +192,11 @@ EffectivePlan effective_plan(const Config& config, const FeatureRegistry& regist
     }
   }
   for (const SectionFeatures& section : sections) {
-    if (plan.section_layers.contains(section.section->name)) continue;
+    if (const auto found = plan.section_layers.find(section.section->name);
+        found != plan.section_layers.end()) {
+      add_number_hint(config, *section.section, found->second, plan);
+      continue;
+    }
     complaints.add(
         section.section->position,
         fmt::format("section {} matches none of the {} given layers; nearest: {}", section.section->name,

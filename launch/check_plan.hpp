@@ -37,7 +37,7 @@ struct PlanRequest {
 struct EffectivePlan {
   std::vector<PlanRow> rows;                                       ///< by layer, tensor, GEMM, iteration
   std::map<std::string, std::vector<std::string>> section_layers;  ///< of enabled sections
-  std::vector<std::string> warnings;                               ///< of features about layers
+  std::vector<std::string> warnings;        ///< of features about layers, of patterns about numbers
   std::optional<std::int64_t> next_change;  ///< first iteration after the last one at which a plan may change
 };
 

@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <utility>
 
 #include "core/error.hpp"
+#include "runtime/config/number_hint.hpp"
 #include "runtime/session_impl.hpp"
 
 namespace amaxscope {
@@ -100,7 +102,7 @@ void DebugSession::Impl::write_due() {
 
 void DebugSession::Impl::first_step() {
   stepped_ = true;
-  report_idle_sections();
+  report_sections();
   write_run();
   if (!is_world_leader()) return;
   for (const auto& [section, layers] : section_layers()) {
@@ -109,16 +111,45 @@ void DebugSession::Impl::first_step() {
   }
 }
 
-void DebugSession::Impl::report_idle_sections() {
-  // A section that only another pipeline stage's layers match is in use: one word a section, MAX over the
-  // world.
+std::vector<std::string> DebugSession::Impl::number_hints(const Section& section) const {
+  std::vector<std::string> hints;
+  const auto add = [&](const Pattern* pattern) {
+    if (pattern == nullptr) return;
+    std::vector<std::string> names;
+    std::ranges::copy_if(section.layers, std::back_inserter(names),
+                         [&](const std::string& name) { return pattern->found_in(name); });
+    if (std::optional<std::string> hint = number_hint(*pattern, names)) hints.push_back(std::move(*hint));
+  };
+  if (section.config->layers != nullptr) add(section.config->layers->deciding_pattern());
+  if (section.config->observe) add(&*section.config->observe);
+  return hints;
+}
+
+void DebugSession::Impl::report_sections() {
+  // A section that only another pipeline stage's layers match is in use, and what is to be said of its layers
+  // is said once, by the first rank that has them: two words a section, MAX over the world.
+  const std::uint32_t world =
+      groups_.world == nullptr ? 1 : static_cast<std::uint32_t>(groups_.world->size());
+  const std::uint32_t mine =
+      groups_.world == nullptr ? 1 : world - static_cast<std::uint32_t>(groups_.world->rank());
   std::vector<std::uint32_t> used;
-  for (const Section& section : sections_)
+  std::vector<std::vector<std::string>> hints;
+  for (const Section& section : sections_) {
     used.push_back(static_cast<std::uint32_t>(!section.layers.empty()));
+    hints.push_back(number_hints(section));
+  }
+  for (const std::vector<std::string>& of_section : hints) used.push_back(of_section.empty() ? 0 : mine);
   if (groups_.world != nullptr && groups_.world->size() > 1) {
     CollectiveGuard& guard = guarded_.guard(groups_.world, "control");
     guard.set_iteration(iteration);
     guard.reduce_max_in_frames(used, {.what = "sections in use"});
+  }
+  for (std::size_t i = 0; i < sections_.size(); ++i) {
+    if (used[sections_.size() + i] != mine) continue;
+    for (const std::string& hint : hints[i]) {
+      log.warn("{}:{}:{}: section \"{}\": {}", config_.source, sections_[i].config->position.line,
+               sections_[i].config->position.column, sections_[i].config->name, hint);
+    }
   }
   const std::vector<std::string> known(layer_names_.begin(), layer_names_.end());
   std::vector<std::string> problems;

@@ -100,7 +100,9 @@ class DebugSession::Impl {
                     const TensorView* weight = nullptr, const TensorView* normalized_gradient = nullptr);
 
   void first_step();
-  void report_idle_sections();
+  void report_sections();
+  /// Patterns of the section that took layers of this rank by a part of a number.
+  [[nodiscard]] std::vector<std::string> number_hints(const Section& section) const;
   void write_due();
   void stop_if_asked() const;
   /// Logs it now; the sinks get it with the step.

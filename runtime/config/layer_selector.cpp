@@ -65,6 +65,10 @@ class Selector : public LayerSelector {
     return (!types || type_matches(name)) && (!numbers || number_matches(name, number));
   }
 
+  const Pattern* deciding_pattern() const noexcept override {
+    return !exact_names && pattern ? &*pattern : nullptr;
+  }
+
  private:
   [[nodiscard]] bool type_matches(std::string_view name) const {
     return types->all || std::any_of(types->parts.begin(), types->parts.end(), [&](const std::string& part) {

@@ -22,9 +22,17 @@ class Pattern {
   [[nodiscard]] const std::string& text() const noexcept { return text_; }
   /// Whether a match starts anywhere in the subject. Throws Error(kConfig) naming the pattern at a limit.
   [[nodiscard]] bool found_in(std::string_view subject) const;
+  /// Whether it is found in the subject only so that the match ends inside a number: "layer.1" in "layer.10".
+  [[nodiscard]] bool cuts_number_in(std::string_view subject) const;
 
  private:
   struct Compiled;
+  struct Match {
+    std::size_t begin;
+    std::size_t end;
+  };
+  /// The leftmost match that starts at `from` or after it.
+  [[nodiscard]] std::optional<Match> match(std::string_view subject, std::size_t from) const;
   std::string text_;
   std::unique_ptr<Compiled> compiled_;
 };
@@ -37,6 +45,8 @@ class LayerSelector {
   /// number: what the layer was registered with; none: the single integer in its name. Throws Error(kConfig)
   /// for layer_numbers when the name holds several integers and no number was registered.
   [[nodiscard]] virtual bool matches(std::string_view name, std::optional<int> number) const = 0;
+  /// The regular expression that decides; null when something else does.
+  [[nodiscard]] virtual const Pattern* deciding_pattern() const noexcept = 0;
 };
 
 }  // namespace amaxscope

@@ -35,6 +35,8 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
+bool digit(char c) { return c >= '0' && c <= '9'; }
+
 PCRE2_SPTR bytes(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
 
 }  // namespace
@@ -68,7 +70,25 @@ Pattern::~Pattern() = default;
 Pattern::Pattern(Pattern&&) noexcept = default;
 Pattern& Pattern::operator=(Pattern&&) noexcept = default;
 
-bool Pattern::found_in(std::string_view subject) const {
+bool Pattern::found_in(std::string_view subject) const { return match(subject, 0).has_value(); }
+
+bool Pattern::cuts_number_in(std::string_view subject) const {
+  std::optional<Match> found = match(subject, 0);
+  const bool is_found = found.has_value();
+  while (found) {
+    const std::size_t end = found->end;
+    const bool inside =
+        end > found->begin && end < subject.size() && digit(subject[end - 1]) && digit(subject[end]);
+    if (!inside) return false;
+    // Another match of the same name may end well; a search has to start at the start of a character.
+    std::size_t next = found->begin + 1;
+    while (next < subject.size() && (static_cast<unsigned char>(subject[next]) & 0xC0U) == 0x80U) ++next;
+    found = match(subject, next);
+  }
+  return is_found;
+}
+
+std::optional<Pattern::Match> Pattern::match(std::string_view subject, std::size_t from) const {
   const Owned<pcre2_match_context> context(pcre2_match_context_create(nullptr));
   const Owned<pcre2_match_data> data(pcre2_match_data_create(1, nullptr));
   AMAXSCOPE_CHECK(context != nullptr && data != nullptr, ErrorCode::kInternal, "PCRE2: out of memory");
@@ -78,12 +98,13 @@ bool Pattern::found_in(std::string_view subject) const {
   // An empty view may have no data, which PCRE2 10.42 refuses.
   const std::string_view safe = subject.data() == nullptr ? std::string_view("") : subject;
   const int result =
-      pcre2_match(compiled_->code.get(), bytes(safe), safe.size(), 0, 0, data.get(), context.get());
-  if (result == PCRE2_ERROR_NOMATCH) return false;
+      pcre2_match(compiled_->code.get(), bytes(safe), safe.size(), from, 0, data.get(), context.get());
+  if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
   AMAXSCOPE_CHECK(result >= 0, ErrorCode::kConfig,
                   "pattern {}: matching it against {} was given up: {}; write it without nested repeats",
                   in_quotes(text_), in_quotes(subject), message_of(result));
-  return true;
+  const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(data.get());
+  return Match{bounds[0], bounds[1]};
 }
 
 }  // namespace amaxscope

@@ -74,6 +74,18 @@ TEST(CheckPlan, SectionsListTheirLayersInTheOrderGiven) {
               UnorderedElementsAre(std::pair("high", std::vector{kLayers[0], kLayers[2]})));
 }
 
+TEST(CheckPlan, SaysWhatAPatternTakesByAPartOfANumber) {
+  const auto warnings_of = [](const std::string& pattern) {
+    return plan_of("one:\n  enabled: True\n  layers: {layer_name_regex_pattern: '" + pattern +
+                   "'}\n  transformer_engine:\n    DisableQuantizationLayer: {enabled: True}\n")
+        .warnings;
+  };
+  EXPECT_THAT(warnings_of(R"(layers\.1)"),
+              ElementsAre(AllOf(HasSubstr("test.yaml:1:1: section one"), HasSubstr(kLayers[2]),
+                                HasSubstr(R"('layers\.1\..*')"))));
+  EXPECT_THAT(warnings_of(R"(layers\.1\.)"), IsEmpty());
+}
+
 TEST(CheckPlan, WithoutARecipeNothingIsQuantized) {
   const EffectivePlan plan = plan_of(kDisableFprop, {.layers = kLayers, .recipe = RecipeKind::kNone});
   for (const PlanRow& each : plan.rows)

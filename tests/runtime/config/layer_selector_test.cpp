@@ -40,6 +40,18 @@ TEST(LayerSelector, TypesAreSubstrings) {
   EXPECT_FALSE(Selected("layer_types: fc1").matches("f"));
 }
 
+TEST(LayerSelector, APatternDecidesAlone) {
+  Diagnostics diagnostics("l");
+  const auto pattern_of = [&](const char* yaml) {
+    const auto selector = LayerSelector::parse(parse_yaml(yaml, diagnostics), diagnostics);
+    const Pattern* pattern = selector->deciding_pattern();
+    return pattern == nullptr ? std::string("none") : pattern->text();
+  };
+  EXPECT_EQ(pattern_of("{layer_name_regex_pattern: fc1, layer_types: [fc2]}"), "fc1");
+  EXPECT_EQ(pattern_of("{layer_name_regex_pattern: fc1, exact_layer_names: [a]}"), "none");
+  EXPECT_EQ(pattern_of("layer_types: [fc1]"), "none");
+}
+
 TEST(LayerSelector, All) {
   for (const char* yaml : {"layer_types: [all]", "layer_types: all", "layer_numbers: all",
                            "layer_numbers: ALL", "layer_numbers: [1, all]", "layer_types: [nothing, all]"}) {

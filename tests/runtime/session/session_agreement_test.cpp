@@ -272,6 +272,47 @@ TEST(SessionAgreement, SectionsAreLookedForOnEveryPipelineStage) {
   EXPECT_THAT(found[1]["second_stage"], ::testing::ElementsAre("decoder.15.fc1"));
 }
 
+// The first rank that has such layers says so, once, in its log.
+TEST(SessionAgreement, APatternThatEndsInsideANumberIsSaidOnce) {
+  const std::filesystem::path dir =
+      std::filesystem::temp_directory_path() / fmt::format("amaxscope_number_hint_{}", ::getpid());
+  std::filesystem::remove_all(dir);
+  const auto hints_of = [&](const std::string& pattern, int layers_per_rank) {
+    run_sessions(
+        {.ranks = 3,
+         .sizes = {.pp = 3},
+         .yaml = fmt::format("some:\n  enabled: true\n  layers: {{layer_name_regex_pattern: '{}'}}\n"
+                             "  transformer_engine:\n"
+                             "    LogTensorStats: {{enabled: true, tensors: [weight], stats: [max]}}\n",
+                             pattern),
+         .adjust = [&](SessionOptions& o, int) { o.log_dir = dir / pattern; }},
+        [&](SessionRank& self) {
+          const int first = layers_per_rank * self.world.rank();
+          for (int i = first; i < first + layers_per_rank; ++i) {
+            static_cast<void>(self.session.layer(self.layer(fmt::format("decoder.{}.fc1", i))));
+          }
+          self.session.step();
+          self.session.step();
+        });
+    std::vector<int> hints;
+    for (int rank = 0; rank < 3; ++rank) {
+      std::ostringstream text;
+      text << std::ifstream(dir / pattern / "nvdlfw_inspect_logs" /
+                            fmt::format("nvdlfw_inspect_globalrank-{}.log", rank))
+                  .rdbuf();
+      int found = 0;
+      for (std::size_t at = 0; (at = text.str().find("ends inside a number", at)) != std::string::npos; ++at)
+        ++found;
+      hints.push_back(found);
+    }
+    return hints;
+  };
+  EXPECT_THAT(hints_of(R"(decoder\.1)", 20), ::testing::ElementsAre(1, 0, 0));
+  EXPECT_THAT(hints_of(R"(oder\.1)", 7), ::testing::ElementsAre(0, 1, 0)) << "ranks 1 and 2 have 10 to 19";
+  EXPECT_THAT(hints_of(R"(decoder\.1\.)", 7), ::testing::ElementsAre(0, 0, 0));
+  std::filesystem::remove_all(dir);
+}
+
 // cases.md case 37: a process that ends without close() has its finished steps on disk.
 TEST(SessionAgreement, StepsAreOnDiskWithoutAClose) {
   const std::filesystem::path dir =
