@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "collectives/flight_recorder.hpp"
 #include "core/error.hpp"
 
 namespace amaxscope {
@@ -35,6 +36,16 @@ void require_reducible(DType dtype, std::string_view operation, const Collective
               fmt::format("{} of {}: {} tensors cannot be reduced over ranks; allowed: f64 "
                           "f32 f16 bf16 u32 i32 u64 i64",
                           operation, tag.what, to_string(dtype)));
+}
+
+FlightOp flight_op(FlightOperation operation, const TensorView& data, const CollectiveTag& tag,
+                   ReduceOp op = ReduceOp::kSum, int world_peer = -1) {
+  return {.operation = operation,
+          .tag = tag,
+          .count = static_cast<std::uint64_t>(data.numel()),
+          .dtype = data.dtype(),
+          .op = op,
+          .world_peer = world_peer};
 }
 
 /// The libraries underneath forbid it, some without saying so.
@@ -101,6 +112,8 @@ void Communicator::all_reduce(const MutableTensorView& io, ReduceOp op, const Co
   require_cpu(io, "all_reduce", tag);
   require_reducible(io.dtype(), "all_reduce", tag);
   counters_->count(tag.traffic, io.bytes());
+  const FlightScope recorded(flight_.get(), flight_group_,
+                             flight_op(FlightOperation::kAllReduce, io, tag, op));
   do_all_reduce(io, op);
 }
 
@@ -123,6 +136,7 @@ void Communicator::all_gather(const TensorView& in, const MutableTensorView& out
                   to_string(out.shape()));
   require_apart(in, out, "all_gather", tag);
   counters_->count(tag.traffic, in.bytes());
+  const FlightScope recorded(flight_.get(), flight_group_, flight_op(FlightOperation::kAllGather, in, tag));
   do_all_gather(in, out);
 }
 
@@ -138,6 +152,8 @@ void Communicator::reduce_scatter(const TensorView& in, const MutableTensorView&
       to_string(in.dtype()), to_string(in.shape()), size(), to_string(out.dtype()), to_string(out.shape()));
   require_apart(in, out, "reduce_scatter", tag);
   counters_->count(tag.traffic, in.bytes());
+  const FlightScope recorded(flight_.get(), flight_group_,
+                             flight_op(FlightOperation::kReduceScatter, in, tag, op));
   do_reduce_scatter(in, out, op);
 }
 
@@ -146,11 +162,16 @@ void Communicator::broadcast(const MutableTensorView& io, int root, const Collec
   AMAXSCOPE_CHECK(root >= 0 && root < size(), ErrorCode::kUsage, "broadcast of {}: root {} of {} ranks",
                   tag.what, root, size());
   counters_->count(tag.traffic, io.bytes());
+  const FlightScope recorded(
+      flight_.get(), flight_group_,
+      flight_op(FlightOperation::kBroadcast, io, tag, {}, world_ranks_[static_cast<std::size_t>(root)]));
   do_broadcast(io, root);
 }
 
 void Communicator::barrier(const CollectiveTag& tag) {
   counters_->count(tag.traffic, 0);
+  const FlightScope recorded(flight_.get(), flight_group_,
+                             {.operation = FlightOperation::kBarrier, .tag = tag});
   do_barrier();
 }
 
@@ -158,6 +179,9 @@ void Communicator::send(const TensorView& in, int to, const CollectiveTag& tag) 
   require_cpu(in, "send", tag);
   require_other(*this, to, "send", "to", tag);
   counters_->count(tag.traffic, in.bytes());
+  const FlightScope recorded(
+      flight_.get(), flight_group_,
+      flight_op(FlightOperation::kSend, in, tag, {}, world_ranks_[static_cast<std::size_t>(to)]));
   do_send(in, to);
 }
 
@@ -165,11 +189,27 @@ void Communicator::receive(const MutableTensorView& out, int from, const Collect
   require_cpu(out, "receive", tag);
   require_other(*this, from, "receive", "from", tag);
   counters_->count(tag.traffic, 0);
+  const FlightScope recorded(
+      flight_.get(), flight_group_,
+      flight_op(FlightOperation::kReceive, out, tag, {}, world_ranks_[static_cast<std::size_t>(from)]));
   do_receive(out, from);
 }
 
-std::unique_ptr<Communicator> Communicator::split(int color, int key, const CollectiveTag& /*tag*/) {
-  return do_split(color, key);  // sets up; the counters are of what moves afterwards
+std::unique_ptr<Communicator> Communicator::split(int color, int key, const CollectiveTag& tag) {
+  // Sets up: the counters are of what moves afterwards.
+  std::unique_ptr<Communicator> child;
+  {
+    const FlightScope recorded(flight_.get(), flight_group_,
+                               {.operation = FlightOperation::kSplit, .tag = tag});
+    child = do_split(color, key);
+  }
+  if (child != nullptr && flight_ != nullptr) child->record_into(flight_, tag.what);
+  return child;
+}
+
+void Communicator::record_into(std::shared_ptr<FlightRecorder> recorder, std::string_view group_name) {
+  flight_ = std::move(recorder);
+  if (flight_ != nullptr) flight_group_ = flight_->add_group(group_name, world_ranks_);
 }
 
 }  // namespace amaxscope

@@ -21,6 +21,8 @@
 
 namespace amaxscope {
 
+class FlightRecorder;
+
 enum class ReduceOp { kSum, kMin, kMax };
 
 /// Whose traffic a collective is: the trainer's own, its quantization recipe's (which happens with or without
@@ -95,7 +97,8 @@ class Communicator {
   /// equally many bytes. Blocks until it is there. Counted as a call without payload.
   void receive(const MutableTensorView& out, int from, const CollectiveTag& tag);
   /// Ranks that give the same color form a group, ordered by key, then by rank here. Collective over all
-  /// ranks; a negative color takes part and gets nullptr. The new group shares this one's counters.
+  /// ranks; a negative color takes part and gets nullptr. The new group shares this one's counters and flight
+  /// recorder, in which it is called as tag.what.
   std::unique_ptr<Communicator> split(int color, int key, const CollectiveTag& tag);
 
   /// Ends the whole job with this status and does not return (ranks that are threads of a test get an
@@ -103,6 +106,15 @@ class Communicator {
   [[noreturn]] virtual void abort(int status, std::string_view reason) = 0;
 
   [[nodiscard]] const TrafficCounters& counters() const noexcept { return *counters_; }
+
+  /// From now on every operation of this group is written down, and those of groups that are split from it;
+  /// what start_all_reduce starts is not: who drives it to its end records it (CollectiveGuard). Null: no
+  /// more.
+  void record_into(std::shared_ptr<FlightRecorder> recorder, std::string_view group_name);
+  /// Null when nothing is recorded.
+  [[nodiscard]] const std::shared_ptr<FlightRecorder>& flight() const noexcept { return flight_; }
+  /// Which group of the recorder this is.
+  [[nodiscard]] std::size_t flight_group() const noexcept { return flight_group_; }
 
  protected:
   Communicator(std::vector<int> world_ranks, std::shared_ptr<TrafficCounters> counters);
@@ -122,6 +134,8 @@ class Communicator {
  private:
   std::vector<int> world_ranks_;
   std::shared_ptr<TrafficCounters> counters_;
+  std::shared_ptr<FlightRecorder> flight_;
+  std::size_t flight_group_ = 0;
 };
 
 }  // namespace amaxscope

@@ -123,8 +123,7 @@ ProcessGroups::ProcessGroups(Communicator& world, const ParallelSizes& sizes)
            all[static_cast<std::size_t>(color)].end()) {
       ++color;
     }
-    groups_.emplace(
-        axes, world.split(color, world.rank(), {.traffic = Traffic::kTrainer, .what = "process group"}));
+    groups_.emplace(axes, world.split(color, world.rank(), {.traffic = Traffic::kTrainer, .what = axes}));
   }
 }
 
