@@ -4,6 +4,7 @@
 #include <array>
 
 #include "features/inspecting.hpp"
+#include "features/triggers.hpp"
 
 namespace amaxscope {
 
@@ -33,6 +34,7 @@ std::vector<std::string> allowed_checks() { return {kAllChecks.begin(), kAllChec
 }  // namespace
 
 InvariantGuard::InvariantGuard(FeatureConfig config) : Feature(std::move(config)) {
+  action_ = action_of(*this);
   const FeatureParams& outer = this->config().outer;
   std::vector<std::string> wanted = outer.get_strings(kChecks);
   if (wanted.empty()) wanted = allowed_checks();
@@ -118,7 +120,8 @@ FeatureEntry invariant_guard_entry() {
        .type = KeyType::kStringList,
        .default_text = "[loss, grad_norm, learning_rate, skipped]",
        .doc = "Scalars that all ranks of a pipeline stage must agree on (I8).",
-       .addition = true}};
+       .addition = true},
+      action_key("What the job does about an equality that does not hold")};
   return {.schema = std::move(schema),
           .make = [](FeatureConfig config) { return std::make_unique<InvariantGuard>(std::move(config)); }};
 }

@@ -18,6 +18,7 @@ class InvariantGuard final : public Feature {
   explicit InvariantGuard(FeatureConfig config);
 
   [[nodiscard]] bool alters_numerics() const override { return false; }
+  [[nodiscard]] EventAction trigger() const override { return action_; }
   void attach(const FeatureServices& services) override;
   void register_session(Registration& registration) override;
   void register_tensor(const InspectedTensor& tensor, Registration& registration) override;
@@ -31,6 +32,7 @@ class InvariantGuard final : public Feature {
   void load_state(const FeatureState& state) override;
 
  private:
+  EventAction action_ = EventAction::kNone;
   std::vector<std::unique_ptr<InvariantCheck>> checks_;
   FeatureServices services_;
 };

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "features/inspecting.hpp"
 #include "features/nonfinite_guard_first.hpp"
+#include "features/triggers.hpp"
 #include "kernels/finite_scan.hpp"
 #include "runtime/quantizers/block_scaled_tensor.hpp"
 #include "runtime/storage/safetensors.hpp"
@@ -17,7 +18,6 @@ namespace amaxscope {
 
 namespace {
 
-constexpr std::string_view kAction = "action";
 constexpr std::string_view kLast = "last";
 constexpr std::int64_t kDefaultLast = 20;
 
@@ -51,8 +51,7 @@ std::string frame_text(const NonFiniteGuard::Frame& frame) {
 
 NonFiniteGuard::NonFiniteGuard(FeatureConfig config) : Feature(std::move(config)) {
   const FeatureParams& outer = this->config().outer;
-  const std::string action = outer.get_string(kAction, "log");
-  action_ = action == "dump" ? Action::kDump : action == "stop" ? Action::kStop : Action::kLog;
+  action_ = action_of(*this);
   last_ = static_cast<std::size_t>(outer.get_integer(kLast, kDefaultLast));
 }
 
@@ -117,7 +116,7 @@ void NonFiniteGuard::found(const InspectContext& context, Seen seen) {
   for (auto frame = frames_.rbegin() + 1; frame < frames_.rend(); ++frame)
     text += "\n  " + frame_text(*frame);
   services_.warn(text);
-  if (action_ == Action::kDump) dump(context);
+  if (action_ == EventAction::kDump) dump(context);
 }
 
 void NonFiniteGuard::dump(const InspectContext& context) {
@@ -146,9 +145,19 @@ void NonFiniteGuard::dump(const InspectContext& context) {
       fmt::format("{} of {} as it was is in {}", context.tensor.name, context.tensor.layer, file.string()));
 }
 
-std::optional<std::string> NonFiniteGuard::stop_reason() const {
-  if (action_ != Action::kStop || cell_ == nullptr) return std::nullopt;
-  return static_cast<const FirstSeen&>(*cell_->train).reported();
+void NonFiniteGuard::recent(const std::function<void(RecentTensor)>& take) const {
+  for (const Frame& frame : frames_) {
+    RecentTensor seen{.iteration = frame.iteration,
+                      .layer = frame.tensor->layer,
+                      .tensor = frame.tensor->name,
+                      .phase = frame.moment.phase,
+                      .microbatch = frame.moment.microbatch,
+                      .values = {}};
+    if (!frame.reused) {
+      seen.values = {{"finite_amax", frame.amax}, {"nonfinite", static_cast<double>(frame.nonfinite)}};
+    }
+    take(std::move(seen));
+  }
 }
 
 FeatureEntry nonfinite_guard_entry() {
@@ -161,13 +170,7 @@ FeatureEntry nonfinite_guard_entry() {
   schema.takes_tensors = true;
   schema.addition = true;
   schema.keys = {
-      {.name = std::string(kAction),
-       .type = KeyType::kString,
-       .default_text = "log",
-       .doc = "log: report it. dump: also write the tensor to nonfinite/ under the log directory. stop: "
-              "also end the run after that step, on all ranks.",
-       .allowed = {"log", "dump", "stop"},
-       .addition = true},
+      action_key("What the job does about the first NaN or Inf (dump: the tensor itself is in nonfinite/)"),
       {.name = std::string(kLast),
        .type = KeyType::kInteger,
        .default_text = std::to_string(kDefaultLast),

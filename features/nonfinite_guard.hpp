@@ -28,7 +28,8 @@ class NonFiniteGuard final : public Feature {
                                                 std::int64_t iteration) const override;
   void inspect_tensor(const InspectContext& context) override;
   void inspect_reuse(const InspectContext& context) override;
-  [[nodiscard]] std::optional<std::string> stop_reason() const override;
+  [[nodiscard]] EventAction trigger() const override { return action_; }
+  void recent(const std::function<void(RecentTensor)>& take) const override;
 
   /// A tensor as it went by.
   struct Frame {
@@ -46,8 +47,7 @@ class NonFiniteGuard final : public Feature {
   void found(const InspectContext& context, Seen seen);
   void dump(const InspectContext& context);
 
-  enum class Action { kLog, kDump, kStop };
-  Action action_ = Action::kLog;
+  EventAction action_ = EventAction::kNone;
   std::size_t last_ = 20;
   FeatureServices services_;
   std::deque<Frame> frames_;

@@ -84,8 +84,7 @@ std::vector<Finding> FirstSeen::findings(const ReducedStat& reduced) const {
                        {"kind", seen.scan.first_is_nan ? "NaN" : "Inf"},
                        {"count", fmt::format("{}", seen.scan.count)}};
   }
-  reported_ = fmt::format("{} of {} is not finite on rank {}: {}", finding.tensor, finding.layer,
-                          finding.ranks.empty() ? -1 : finding.ranks.front(), finding.what);
+  reported_ = true;
   return {std::move(finding)};
 }
 

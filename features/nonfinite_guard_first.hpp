@@ -39,13 +39,11 @@ class FirstSeen final : public StatAccumulator {
   void pack_details(std::span<std::uint32_t> out) const override;
   [[nodiscard]] std::vector<Finding> findings(const ReducedStat& reduced) const override;
   [[nodiscard]] std::vector<StatValue> values(const ReducedStat&) const override { return {}; }
-  /// What was found, on every rank alike.
-  [[nodiscard]] const std::optional<std::string>& reported() const noexcept { return reported_; }
 
  private:
   const std::vector<const InspectedTensor*>& tensors_;
   std::optional<NonFiniteGuard::Seen> seen_;
-  mutable std::optional<std::string> reported_;
+  mutable bool reported_ = false;
 };
 
 }  // namespace amaxscope

@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "features/inspecting.hpp"
+#include "features/triggers.hpp"
 #include "kernels/codec/scale.hpp"
 #include "runtime/quantizers/delayed_scaling.hpp"
 #include "runtime/quantizers/quantized_tensor.hpp"
@@ -50,6 +51,8 @@ MagnitudeLimit limit_of(const InspectContext& context) {
 }
 
 }  // namespace
+
+Trends::Trends(FeatureConfig config) : Feature(std::move(config)), action_(action_of(*this)) {}
 
 void Trends::register_tensor(const InspectedTensor& tensor, Registration& registration) {
   const FeatureParams* params = params_of_inspected(config(), tensor);
@@ -119,7 +122,8 @@ FeatureEntry trends_entry() {
                   .default_text = "",
                   .doc = "Conditions that are reported for a tensor when they first hold.",
                   .allowed = TrendAccumulator::known_alarms(),
-                  .addition = true}};
+                  .addition = true},
+                 action_key("What the job does about an alarm")};
   return {.schema = std::move(schema), .base_namespace = false, .make = [](FeatureConfig config) {
             return std::make_unique<Trends>(std::move(config));
           }};

@@ -13,9 +13,10 @@ class Trends final : public Feature {
   static constexpr std::int64_t kLeastWindow = 4;
   static constexpr std::int64_t kLargestWindow = 256;  ///< the slope looks at all pairs of points
 
-  explicit Trends(FeatureConfig config) : Feature(std::move(config)) {}
+  explicit Trends(FeatureConfig config);
 
   [[nodiscard]] bool alters_numerics() const override { return false; }
+  [[nodiscard]] EventAction trigger() const override { return action_; }
   /// Throws Error(kConfig) for a window over kLargestWindow.
   void register_tensor(const InspectedTensor& tensor, Registration& registration) override;
   [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor& tensor,
@@ -27,6 +28,8 @@ class Trends final : public Feature {
 
  private:
   void restore(const InspectedTensor& tensor, const StatCell& cell);
+
+  EventAction action_;
 
   std::unordered_map<const InspectedTensor*, const StatCell*> cells_;
   FeatureState restored_;

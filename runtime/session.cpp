@@ -45,17 +45,8 @@ void DebugSession::Impl::scalar(std::string_view name, double value) {
   if (is_world_leader()) scalars_.insert_or_assign(std::string(name), value);
 }
 
-void DebugSession::Impl::report(Finding finding) {
-  if (finding.ranks.empty()) finding.ranks = {own_rank()};
-  std::string place;
-  if (!finding.layer.empty()) place += finding.layer;
-  if (!finding.tensor.empty()) place += fmt::format("{}{}", place.empty() ? "" : " ", finding.tensor);
-  log.error("{} at iteration {}{}{}, {}: {}", finding.check, finding.iteration, place.empty() ? "" : ", ",
-            place, ranks_text(finding.ranks), finding.what);
-  findings_.push_back(std::move(finding));
-}
-
 void DebugSession::Impl::step() {
+  std::vector<Event> events;
   if (enabled) {
     try {
       if (!stepped_) first_step();
@@ -65,36 +56,34 @@ void DebugSession::Impl::step() {
         next_due_ = stats_.next_due(iteration).value_or(kNever);
         registrations_changed_ = false;
       }
-      if (iteration >= next_due_ || !scalars_.empty() || !findings_.empty()) write_due();
+      StatStore::Reduced reduced;
+      if (iteration >= next_due_) {
+        reduced = stats_.reduce(iteration);
+        next_due_ = stats_.next_due(iteration + 1).value_or(kNever);
+      }
+      for (auto& [owner, finding] : reduced.findings) report(owner, std::move(finding));
+      events = agree_on_events();
+      write_step(reduced.records, events);
     } catch (const Error& error) {
       fail(error);
     }
   }
   ++iteration;
-  stop_if_asked();
   if (tp_amax_ != nullptr) guarded_.guard(groups_.tp, "amax").set_iteration(iteration);
+  act_on(events);
 }
 
-void DebugSession::Impl::stop_if_asked() const {
-  if (!enabled) return;
-  for_each_feature([](const Feature& feature) {
-    const std::optional<std::string> reason = feature.stop_reason();
-    if (reason) throw Error(ErrorCode::kStopped, fmt::format("{}: {}", feature.label(), *reason));
-  });
-}
-
-void DebugSession::Impl::write_due() {
-  StatStore::Reduced reduced;
-  if (iteration >= next_due_) {
-    reduced = stats_.reduce(iteration);
-    next_due_ = stats_.next_due(iteration + 1).value_or(kNever);
-  }
-  for (Finding& finding : reduced.findings) report(std::move(finding));
+void DebugSession::Impl::write_step(const std::vector<StatRecord>& records,
+                                    const std::vector<Event>& events) {
+  if (records.empty() && findings_.empty() && scalars_.empty() && events.empty()) return;
   const std::vector<Finding> findings = std::exchange(findings_, {});
   for (const std::shared_ptr<Sink>& sink : sinks_) {
-    for (const StatRecord& record : reduced.records) sink->record(record);
+    for (const StatRecord& record : records) sink->record(record);
     for (const Finding& finding : findings) sink->finding(finding);
     if (!scalars_.empty()) sink->scalars(iteration, scalars_);
+    if (is_world_leader()) {
+      for (const Event& event : events) sink->event(iteration, event);
+    }
     sink->end_of_step(iteration);
   }
   scalars_.clear();

@@ -61,6 +61,9 @@ struct SessionOptions {
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
   AmaxScope amax_scope = AmaxScope::kTensor;
   ReplicaCounting replica_counting = ReplicaCounting::kOnce;
+  /// Iterations between polls of the ranks, where something needs them. None: 1 when a feature's findings set
+  /// off the job, else 10.
+  std::optional<std::int64_t> poll_every;
   bool log_all_ranks = false;                      ///< records of every rank of a group instead of its leader
   bool strict = false;                             ///< a section that matches no layer is an error
   std::map<std::string, std::string> run_options;  ///< the trainer's, for run.json
@@ -148,7 +151,8 @@ class DebugSession {
   void load_state(const std::filesystem::path& dir);
 
   /// Ends an iteration: reduces what is due, writes it, advances. Collective over a group that has something
-  /// due. Throws Error(kStopped) when a feature ends the run, as its config asked (NonFiniteGuard's stop).
+  /// due, and over the world when a poll is. Throws Error(kStopped), the same on all ranks of the world, when
+  /// a feature ends the run, as its config asked (action: stop).
   void step();
   /// Flushes and marks the run closed. Idempotent; does not talk to other ranks.
   void close();

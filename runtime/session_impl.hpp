@@ -10,6 +10,7 @@
 
 #include "runtime/config/config.hpp"
 #include "runtime/guarded_groups.hpp"
+#include "runtime/live/poll.hpp"
 #include "runtime/session.hpp"
 #include "runtime/sinks/run_file.hpp"
 #include "runtime/stats/stat_store.hpp"
@@ -93,6 +94,7 @@ class DebugSession::Impl {
 
   std::vector<Feature*> match_layer(const LayerDescription& description);
   void register_gemm_tensors(LayerHandle::State& state, const OperandQuantizers& parents);
+  void register_tensor(Feature& feature, const InspectedTensor& tensor);
   FreeTensor& free_tensor(std::string_view name, std::string_view tensor, Layout layout, Phase phase,
                           bool base, Communicator* group);
   void register_free(FreeTensor& target, const StatPlacement& placement, bool base);
@@ -103,10 +105,16 @@ class DebugSession::Impl {
   void report_sections();
   /// Patterns of the section that took layers of this rank by a part of a number.
   [[nodiscard]] std::vector<std::string> number_hints(const Section& section) const;
-  void write_due();
-  void stop_if_asked() const;
-  /// Logs it now; the sinks get it with the step.
-  void report(Finding finding);
+  void write_step(const std::vector<StatRecord>& records, const std::vector<Event>& events);
+  /// Logs it now; the sinks get it with the step, the other ranks with the next poll. feature: whose finding
+  /// it is, or null.
+  void report(const Feature* feature, Finding finding);
+  /// Polls the ranks from now on when something needs it. Collective over the world.
+  void start_poll();
+  /// What all ranks have to say, when a poll is due; the same on all of them.
+  std::vector<Event> agree_on_events();
+  /// After the step. Throws Error(kStopped), the same on all ranks.
+  void act_on(const std::vector<Event>& events) const;
   [[nodiscard]] int own_rank() const;
   [[nodiscard]] std::filesystem::path state_file(const std::filesystem::path& dir) const;
   /// After an error of the runtime's own: detaches, or ends the job. Returns only when detached.
@@ -135,9 +143,12 @@ class DebugSession::Impl {
 
   std::vector<std::shared_ptr<Sink>> sinks_;
   Scalars scalars_;
-  std::vector<Finding> findings_;      ///< reported since the last step
-  std::int64_t next_due_ = 0;          ///< first iteration at which step() has statistics to reduce
-  bool registrations_changed_ = true;  ///< since next_due_ was looked up
+  std::vector<Finding> findings_;  ///< reported since the last step
+  std::optional<Poll> poll_;
+  std::optional<std::int64_t> poll_every_;  ///< none: nothing needs it
+  std::vector<Event> raised_;               ///< on this rank since the last poll
+  std::int64_t next_due_ = 0;               ///< first iteration at which step() has statistics to reduce
+  bool registrations_changed_ = true;       ///< since next_due_ was looked up
   bool stepped_ = false;
   bool closed_ = false;
 };

@@ -133,7 +133,7 @@ void DebugSession::Impl::register_gemm_tensors(LayerHandle::State& state, const 
                                                  state.services);
     const InspectedTensor& inspected = quantizer->inspected();
     stats_.place(inspected, place_statistic(placement_, inspected.layout, token_split(tensor)));
-    for (Feature* feature : state.features) feature->register_tensor(inspected, stats_);
+    for (Feature* feature : state.features) register_tensor(*feature, inspected);
   }
   std::vector<std::string> names;
   for (const Feature* feature : state.features) {
@@ -145,6 +145,11 @@ void DebugSession::Impl::register_gemm_tensors(LayerHandle::State& state, const 
                                  layer.sequence_parallel ? "+sequence_parallel" : "", to_string(layer.recipe),
                                  fmt::join(names, ", ")));
   registrations_changed_ = true;
+}
+
+void DebugSession::Impl::register_tensor(Feature& feature, const InspectedTensor& tensor) {
+  stats_.set_owner(&feature);
+  feature.register_tensor(tensor, stats_);
 }
 
 void DebugSession::Impl::set_reduction_group(Communicator* group) {
@@ -240,7 +245,7 @@ void DebugSession::Impl::register_free(FreeTensor& target, const StatPlacement& 
     return;
   }
   stats_.place(target.tensor, placement);
-  for (Feature* feature : target.features) feature->register_tensor(target.tensor, stats_);
+  for (Feature* feature : target.features) register_tensor(*feature, target.tensor);
   registrations_changed_ = true;
 }
 

@@ -45,6 +45,8 @@ DebugSession::Impl::Impl(const FeatureRegistry& feature_registry, const SessionG
       options_(std::move(session_options)),
       guarded_({.deadline = options_.deadline, .clock = nullptr}),
       stats_(guarded_, log) {
+  AMAXSCOPE_CHECK(options_.poll_every.value_or(1) >= 1, ErrorCode::kUsage,
+                  "poll_every is {}; it must be at least 1", *options_.poll_every);
   iteration = options_.first_iteration;
   const bool configured = options_.config_path.has_value() || options_.config_text.has_value();
   if (!configured || !options_.environment.enabled) return;
@@ -85,6 +87,7 @@ void DebugSession::Impl::start() {
   }
   open_sinks();
   attach_features();
+  start_poll();
   write_run();
 }
 
@@ -95,19 +98,20 @@ void DebugSession::Impl::attach_features() {
   const auto ranks_of = [this](const Communicator* group) {
     return group == nullptr ? std::vector{own_rank()} : group->world_ranks();
   };
-  const FeatureServices services{.report = [this](Finding finding) { report(std::move(finding)); },
-                                 .warn = [this](const std::string& message) { log.warn("{}", message); },
-                                 .scalar =
-                                     [this](std::string_view name, double value) {
-                                       if (is_world_leader())
-                                         scalars_.insert_or_assign(std::string(name), value);
-                                     },
-                                 .log_dir = options_.log_dir,
-                                 .world_rank = own_rank(),
-                                 .tp_ranks = ranks_of(groups_.tp),
-                                 .dp_ranks = ranks_of(groups_.dp_cp),
-                                 .stage_ranks = ranks_of(groups_.stage)};
+  FeatureServices services{.report = {},
+                           .warn = [this](const std::string& message) { log.warn("{}", message); },
+                           .scalar =
+                               [this](std::string_view name, double value) {
+                                 if (is_world_leader()) scalars_.insert_or_assign(std::string(name), value);
+                               },
+                           .log_dir = options_.log_dir,
+                           .world_rank = own_rank(),
+                           .tp_ranks = ranks_of(groups_.tp),
+                           .dp_ranks = ranks_of(groups_.dp_cp),
+                           .stage_ranks = ranks_of(groups_.stage)};
   for_each_feature([&](Feature& feature) {
+    services.report = [this, &feature](Finding finding) { report(&feature, std::move(finding)); };
+    stats_.set_owner(&feature);
     feature.attach(services);
     feature.register_session(stats_);
   });

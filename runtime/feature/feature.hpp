@@ -22,6 +22,7 @@
 #include "kernels/content_hash.hpp"
 #include "kernels/tensor_stats.hpp"
 #include "runtime/config/feature_config.hpp"
+#include "runtime/feature/event.hpp"
 #include "runtime/feature/finding.hpp"
 #include "runtime/feature/gemm_inputs.hpp"
 #include "runtime/layer.hpp"
@@ -157,7 +158,8 @@ struct LayerTerms {
 
 /// What a session lends to its features, for as long as they live.
 struct FeatureServices {
-  std::function<void(Finding)> report;           ///< logs and records a finding of this rank
+  /// Logs and records a finding of this rank; sets off what the feature's trigger() says.
+  std::function<void(Finding)> report;
   std::function<void(const std::string&)> warn;  ///< a message to people
   /// A number of this rank, written with the step's scalars by the first rank of the world.
   std::function<void(std::string_view, double)> scalar;
@@ -232,8 +234,12 @@ class Feature {
   /// Called in step(), before what is due is reduced. Local: no collective.
   virtual void end_iteration(std::int64_t) {}
 
-  /// Why the run is to end after this step, as the config asked; the same on all ranks of the stage.
-  [[nodiscard]] virtual std::optional<std::string> stop_reason() const { return std::nullopt; }
+  /// What all ranks do together when this feature has a finding, on whichever rank. Anything but kNone makes
+  /// the session poll the ranks. A function of the config alone.
+  [[nodiscard]] virtual EventAction trigger() const { return EventAction::kNone; }
+  /// Hands over what the feature remembers of the last tensors on this rank, oldest first, for the record of
+  /// an event.
+  virtual void recent(const std::function<void(RecentTensor)>&) const {}
 
   /// What must survive a restart; between two steps. Keys are the feature's own.
   virtual void save_state(FeatureState&) const {}

@@ -25,16 +25,17 @@ struct JsonLinesOptions {
 
 /// metrics/rank_R.jsonl under log_dir: one object a line, one write a step. The first line of each opening is
 /// {"schema_version":1,"run_id":..,"rank":R}, the last of a step
-/// {"iteration":i,"end_of_step":true,"records":n}, n being the lines of the step (records, scalars, findings)
-/// before it; a step without any writes nothing. The file appears with its first content. An incomplete last
-/// line left by a crash is ended first, so that later lines stay readable. Iterations at or before the last
-/// completed one in the file are not written again. Throws Error(kIo).
+/// {"iteration":i,"end_of_step":true,"records":n}, n being the lines of the step (records, scalars,
+/// findings, events) before it; a step without any writes nothing. The file appears with its first content.
+/// An incomplete last line left by a crash is ended first, so that later lines stay readable. Iterations at
+/// or before the last completed one in the file are not written again. Throws Error(kIo).
 std::unique_ptr<Sink> make_json_lines_sink(const std::filesystem::path& log_dir, int world_rank,
                                            JsonLinesOptions options);
 
 /// Calls back; for tests and for programs that keep the numbers themselves.
 std::unique_ptr<Sink> make_callback_sink(std::function<void(const StatRecord&)> on_record,
                                          std::function<void(std::int64_t, const Scalars&)> on_scalars = {},
-                                         std::function<void(const Finding&)> on_finding = {});
+                                         std::function<void(const Finding&)> on_finding = {},
+                                         std::function<void(std::int64_t, const Event&)> on_event = {});
 
 }  // namespace amaxscope

@@ -63,6 +63,15 @@ std::string line_of(const Finding& finding) {
       json_string(finding.what), details);
 }
 
+std::string line_of(std::int64_t iteration, const Event& event) {
+  return fmt::format(
+      R"({{"iteration":{},"event":{{"kind":{},"feature":{},"check":{},"seen":{},"layer":{},"tensor":{},"ranks":[{}],"action":{},"what":{}}}}})"
+      "\n",
+      iteration, json_string(event.kind), json_string(event.feature), json_string(event.check),
+      event.iteration, json_string(event.layer), json_string(event.tensor), fmt::join(event.ranks, ","),
+      json_string(to_string(event.action)), json_string(event.what));
+}
+
 class JsonLinesSink final : public Sink {
  public:
   JsonLinesSink(const std::filesystem::path& log_dir, int world_rank, JsonLinesOptions options)
@@ -90,6 +99,10 @@ class JsonLinesSink final : public Sink {
 
   void finding(const Finding& finding) override {
     add(finding.iteration, [&] { return line_of(finding); });
+  }
+
+  void event(std::int64_t iteration, const Event& event) override {
+    add(iteration, [&] { return line_of(iteration, event); });
   }
 
   void end_of_step(std::int64_t iteration) override {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/feature/event.hpp"
 #include "runtime/feature/finding.hpp"
 #include "runtime/names.hpp"
 #include "runtime/stats/accumulator.hpp"
@@ -36,6 +37,8 @@ class Sink {
   virtual void scalars(std::int64_t iteration, const Scalars& values) = 0;
   /// What a check found; each is handed to the ranks that write it only.
   virtual void finding(const Finding&) {}
+  /// What all ranks have agreed on at this iteration; handed to the first rank of the world only.
+  virtual void event(std::int64_t /*iteration*/, const Event&) {}
   /// After the last record of an iteration: everything up to here must survive the process.
   virtual void end_of_step(std::int64_t iteration) = 0;
   virtual void close() = 0;

@@ -22,6 +22,7 @@ namespace amaxscope {
 struct StatEntry {
   std::string key;  ///< layer, tensor, layout, accumulator, schedule: equal on all ranks of the group
   const InspectedTensor* tensor = nullptr;
+  const Feature* owner = nullptr;  ///< that declared it; of several, one whose findings set off most
   Schedule schedule;
   StatCell cell;
   bool contributes = true;  ///< false: a replica that another rank counts; packs as the identity

@@ -35,7 +35,9 @@ StatCell& StatStore::declare(const InspectedTensor& tensor, const Schedule& sche
   std::string key = fmt::format("{} {} {} {} {}", tensor.layer, tensor.name, to_string(tensor.layout),
                                 train->id(), schedule.text());
   StatCell cell{std::move(train), make()};
-  if (entries_.contains(key)) {
+  if (const auto known = entries_.find(key); known != entries_.end()) {
+    const Feature*& owner = known->second->owner;
+    if (owner_ != nullptr && (owner == nullptr || owner->trigger() < owner_->trigger())) owner = owner_;
     return *unread_.emplace_back(std::make_unique<StatCell>(std::move(cell)));
   }
   return enter(std::move(key), tensor, schedule, std::move(cell), make(), placed.placement.contributes,
@@ -48,6 +50,7 @@ StatCell& StatStore::enter(std::string key, const InspectedTensor& tensor, const
   auto entry = std::make_unique<StatEntry>();
   entry->key = key;
   entry->tensor = &tensor;
+  entry->owner = owner_;
   entry->schedule = schedule;
   entry->cell = std::move(cell);
   entry->contributes = contributes;
@@ -123,7 +126,7 @@ StatStore::Reduced StatStore::reduce(std::int64_t iteration) {
           finding.tensor = tensor.name;
           finding.phase = result.phase;
         }
-        reduced.findings.push_back(std::move(finding));
+        reduced.findings.push_back({result.entry->owner, std::move(finding)});
       }
       for (const std::string& warning : result.warnings) {
         if (reports) log_.warn("{}: {} of {}", tensor.layer, warning, tensor.name);

@@ -33,6 +33,9 @@ class StatStore final : public Registration {
   /// group when it is the first of it. The tensor must outlive the store.
   void place(const InspectedTensor& tensor, StatPlacement placement);
 
+  /// What is declared from now on is declared by this feature.
+  void set_owner(const Feature* owner) noexcept { owner_ = owner; }
+
   /// See Registration. A statistic declared before gets a cell that nobody reads, so that it counts once.
   StatCell& declare(const InspectedTensor& tensor, const Schedule& schedule,
                     const std::function<std::unique_ptr<StatAccumulator>()>& make) override;
@@ -51,10 +54,14 @@ class StatStore final : public Registration {
   /// The first iteration >= from at which something is due.
   [[nodiscard]] std::optional<std::int64_t> next_due(std::int64_t from) const;
 
+  struct OwnedFinding {
+    const Feature* owner = nullptr;  ///< null: declared without one
+    Finding finding;
+  };
   struct Reduced {
     std::vector<StatRecord>
-        records;                    ///< one for each tensor and phase that ran, in the order of registration
-    std::vector<Finding> findings;  ///< of checks, those that this rank reports
+        records;  ///< one for each tensor and phase that ran, in the order of registration
+    std::vector<OwnedFinding> findings;  ///< of checks, those that this rank reports
   };
   /// Reduces what is due.
   Reduced reduce(std::int64_t iteration);
@@ -89,6 +96,7 @@ class StatStore final : public Registration {
   std::map<const InspectedTensor*, std::size_t> tensor_index_;
   std::map<std::string, std::unique_ptr<StatEntry>, std::less<>> entries_;
   std::vector<std::unique_ptr<StatCell>> unread_;
+  const Feature* owner_ = nullptr;
   std::set<std::pair<std::string, std::string>> skipped_;
 };
 
