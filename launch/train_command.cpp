@@ -136,14 +136,14 @@ class Training {
   }
 
   void build() {
-    job_.agree([&] { groups_.emplace(job_.world(), ParallelSizes{.tp = options_.tp}); });
+    job_.agree([&] { groups_.emplace(job_.world(), ParallelSizes{.tp = options_.tp, .pp = options_.pp}); });
     job_.agree([&] {
       session_.emplace(registry_, SessionGroups::from(*groups_),
                        session_options(options_, log_dir_, environment_, first_iteration_));
     });
     job_.agree([&] {
       const megatron::TrainerGroups groups{&job_.world(), &groups_->tp(), &groups_->dp(),
-                                           &groups_->tp_dp_cp()};
+                                           &groups_->tp_dp_cp(), &groups_->pp()};
       trainer_.emplace(trainer_options_, groups, &*session_);
     });
     if (!options_.resume.empty()) job_.agree([&] { trainer_->load_state(resumed_from_); });
@@ -183,6 +183,7 @@ class Training {
     summary_.weights_digest = job_.joint_digest(fmt::format("{:016x}", trainer_->digest()));
     summary_.world = job_.world().size();
     summary_.tp = options_.tp;
+    summary_.pp = options_.pp;
     summary_.recipe = options_.recipe;
     if (std::filesystem::exists(std::filesystem::path(log_dir_) / "run.json")) summary_.log_dir = log_dir_;
     if (!job_.is_leader()) return;
@@ -211,7 +212,8 @@ class Training {
 
 Command add_train(CLI::App& app) {
   CLI::App* subcommand = app.add_subcommand(
-      "train", "under mpirun: trains a small byte-level GPT, tensor parallel, with a debug config");
+      "train",
+      "under mpirun: trains a small byte-level GPT, tensor and pipeline parallel, with a debug config");
   auto options = std::make_shared<TrainOptions>();
   add_train_options(*subcommand, *options);
   return {.app = subcommand, .run_in_job = [options](Job& job) { return Training(job, *options).run(); }};

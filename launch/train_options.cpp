@@ -68,8 +68,9 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "--config", options.config, "YAML", "debug config (default: none)");
   add(app, "--recipe", options.recipe, "R", "none, delayed (default), current, mxfp8, block or nvfp4");
   add(app, "--tp", options.tp, "N",
-      "tensor-parallel ranks (default 1); the rest of the job is data parallel");
-  add(app, "--pp", options.pp, "N", "pipeline stages; more than 1 is not built yet");
+      "tensor-parallel ranks (default 1); what --tp and --pp leave of the job is data parallel");
+  add(app, "--pp", options.pp, "N",
+      "pipeline stages (default 1), of --layers / N layers each; 1F1B over --micro-batches");
   app.add_flag("--sequence-parallel", options.sequence_parallel, "split tokens over tp outside of the GEMMs");
   add(app, "--steps", options.steps, "N", "optimizer steps (default 100)");
   add(app, "--layers", options.layers, "N", "transformer layers (default 2)");
@@ -131,7 +132,6 @@ void validate(const TrainOptions& options, int world_size) {
 
   require_at_least("--tp", options.tp, 1);
   require_at_least("--pp", options.pp, 1);
-  AMAXSCOPE_CHECK(options.pp == 1, ErrorCode::kUsage, "--pp {} is not built yet; built: 1", options.pp);
   require_at_least("--steps", options.steps, 1);
   require_at_least("--layers", options.layers, 1);
   require_at_least("--hidden", options.hidden, 1);
@@ -154,6 +154,10 @@ void validate(const TrainOptions& options, int world_size) {
                   "--learning-rate {}: must be a positive number", options.learning_rate);
 
   require_divisible("the job's number of ranks", world_size, "--tp", options.tp);
+  AMAXSCOPE_CHECK(world_size / options.tp % options.pp == 0, ErrorCode::kUsage,
+                  "the job's number of ranks {} is not divisible by --tp {} times --pp {}", world_size,
+                  options.tp, options.pp);
+  require_divisible("--layers", options.layers, "--pp", options.pp);
   require_divisible("--heads", options.heads, "--tp", options.tp);
   require_divisible("--hidden", options.hidden, "--heads", options.heads);
   AMAXSCOPE_CHECK(!options.rope || options.hidden / options.heads % 2 == 0, ErrorCode::kUsage,

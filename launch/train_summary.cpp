@@ -19,9 +19,11 @@ nlohmann::ordered_json number(double value) {
 
 std::string as_text(const TrainSummary& summary) {
   std::string text = fmt::format(
-      "loss {:.4f} -> {:.4f} nats per byte, {} steps in {:.1f} s on {} ranks (tp {}), recipe {}\n",
+      "loss {:.4f} -> {:.4f} nats per byte, {} steps in {:.1f} s on {} ranks ({}), recipe {}\n",
       summary.losses.front(), summary.losses.back(), summary.losses.size(), summary.seconds, summary.world,
-      summary.tp, summary.recipe);
+      summary.pp == 1 ? fmt::format("tp {}", summary.tp)
+                      : fmt::format("tp {}, pp {}", summary.tp, summary.pp),
+      summary.recipe);
   if (!summary.evaluations.empty()) {
     text += fmt::format("evaluation {:.4f} -> {:.4f} nats per byte, {} times\n",
                         summary.evaluations.front().second, summary.evaluations.back().second,
@@ -48,6 +50,7 @@ std::string as_json(const TrainSummary& summary) {
   nlohmann::ordered_json json = {{"losses", losses},
                                  {"world", summary.world},
                                  {"tp", summary.tp},
+                                 {"pp", summary.pp},
                                  {"recipe", summary.recipe},
                                  {"steps", summary.losses.size()},
                                  {"seconds", summary.seconds},

@@ -20,6 +20,7 @@ struct TrainSummary {
   double seconds = 0.0;
   int world = 1;
   int tp = 1;
+  int pp = 1;
   std::string recipe;
   Collectives collectives;
   std::string weights_digest;  ///< over the final weights of all ranks

@@ -4,6 +4,10 @@
 // embedding's weight and stays in high precision. With experts the block's GEMMs are
 // .mlp.experts.linear_fc1.gemm_<i> and .mlp.experts.linear_fc2.gemm_<i> (i from 0). Used by one thread.
 // forward and backward are collective over tp.
+//
+// With several pipeline stages a Gpt is one of them: an equal share of the layers, under the numbers that
+// they have in the whole model; the first stage has the embedding, the last the final norm and output_layer,
+// whose copy of the tied weight is called output_layer.weight there.
 #pragma once
 
 #include <memory>
@@ -12,6 +16,7 @@
 
 #include "megatron/layers/embedding.hpp"
 #include "megatron/layers/transformer_layer.hpp"
+#include "megatron/pipeline.hpp"
 #include "megatron/text_data.hpp"
 
 namespace amaxscope::megatron {
@@ -46,9 +51,9 @@ class Gpt {
   };
 
   /// Throws Error(kUsage) that names the two sizes when tp does not divide the vocabulary, heads, hidden,
-  /// ffn_hidden or (with sequence parallelism) the sequence, and for a fault at a layer that is not in the
-  /// model.
-  Gpt(const LayerContext& context, const GptOptions& options);
+  /// ffn_hidden or (with sequence parallelism) the sequence, or the stages do not divide the layers, and for
+  /// a fault at a layer that is not in the whole model.
+  Gpt(const LayerContext& context, const GptOptions& options, const PipelineStage& stage = {});
   Gpt(const Gpt&) = delete;
   Gpt& operator=(const Gpt&) = delete;
 
@@ -59,20 +64,42 @@ class Gpt {
   /// Adds to the gradients of the parameters; empties saved.
   void backward(int microbatch, Saved& saved);
 
+  /// One stage's part of a forward. received: what the previous stage returned (the first: nothing). Returns
+  /// what the next stage is to get, of hidden_shape() in the compute dtype; the last returns nothing and adds
+  /// the batch's mean loss to `loss`.
+  Tensor forward_stage(const Batch& batch, Tensor received, double gradient_scale, const TensorMoment& moment,
+                       Saved* saved, double& loss);
+  /// received: the gradient of what forward_stage returned (the last: nothing). Returns that of what it
+  /// received.
+  Tensor backward_stage(int microbatch, Tensor received, Saved& saved);
+  /// Of the rows between two stages: this rank's share of them under sequence parallelism.
+  [[nodiscard]] Shape hidden_shape(const Batch& batch) const;
+  /// After the last backward of a step. The tied weight's gradient is summed over its two uses apart, and
+  /// they are added here, so that its bits do not depend on whether both uses are on one stage.
+  void complete_gradients();
+  /// The weight that the first and the last of several stages each have a copy of; null on other stages.
+  [[nodiscard]] Parameter* tied_weight() noexcept;
+
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
   [[nodiscard]] const GptOptions& options() const noexcept { return options_; }
-  /// Names of the GEMM layers of such a model.
-  static std::vector<std::string> layer_names(const GptOptions& options);
+  [[nodiscard]] const PipelineStage& stage() const noexcept { return stage_; }
+  /// Names of the GEMM layers of such a model, or of one of its stages.
+  static std::vector<std::string> layer_names(const GptOptions& options, const PipelineStage& stage = {});
 
  private:
   void observe(std::string_view name, std::string_view kind, const TensorView& view, Layout layout,
                const TensorMoment& moment) const;
 
+  void build_output();
+
   LayerContext context_;
   GptOptions options_;
-  std::unique_ptr<Embedding> embedding_;
+  PipelineStage stage_;
+  std::unique_ptr<Embedding> embedding_;  ///< of the first stage
+  Tensor lookup_gradient_;  ///< of the tied weight as the embedding, where output_layer has it too
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
-  std::unique_ptr<Norm> final_norm_;
+  std::unique_ptr<Norm> final_norm_;          ///< of the last stage, as is what follows
+  std::unique_ptr<Parameter> output_weight_;  ///< the last stage's copy of the tied weight
   std::unique_ptr<ColumnParallelLinear> output_layer_;
   std::vector<Parameter*> parameters_;
 };

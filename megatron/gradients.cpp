@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "megatron/ops/elementwise.hpp"
+#include "megatron/pipeline.hpp"
 
 namespace amaxscope::megatron {
 
@@ -26,6 +27,7 @@ bool spans_ranks(const Communicator* group) { return group != nullptr && group->
 
 void reduce_gradients(std::span<Parameter* const> parameters, Communicator* tp, Communicator* dp) {
   for (Parameter* const parameter : parameters) {
+    if (parameter->copy_of_first_stage) continue;
     if (parameter->reduce_gradient_over_tp && spans_ranks(tp)) {
       tp->all_reduce(parameter->gradient, ReduceOp::kSum,
                      {Traffic::kTrainer, "replicated gradient", parameter->name, "gradient"});
@@ -38,15 +40,41 @@ void reduce_gradients(std::span<Parameter* const> parameters, Communicator* tp, 
   }
 }
 
-double gradient_norm(std::span<Parameter* const> parameters, Communicator* tp) {
-  double replicated = 0;
-  Tensor split = Tensor::of<double>({0.0}, {1});
-  double& split_sum = split.values<double>()[0];
+void collect_tied_gradient(Parameter* tied, Communicator* pp) {
+  if (tied == nullptr || !spans_ranks(pp)) return;
+  const CollectiveTag tag{Traffic::kTrainer, "tied gradient", tied->name, "gradient"};
+  if (tied->copy_of_first_stage) return pp->send(tied->gradient.view(), 0, tag);
+  Tensor other(tied->gradient.dtype(), tied->gradient.shape());
+  pp->receive(other, pp->size() - 1, tag);
+  add(other, tied->gradient);
+}
+
+void return_tied_gradient(Parameter* tied, Communicator* pp) {
+  if (tied == nullptr || !spans_ranks(pp)) return;
+  const CollectiveTag tag{Traffic::kTrainer, "tied gradient", tied->name, "gradient"};
+  if (tied->copy_of_first_stage) return pp->receive(tied->gradient, 0, tag);
+  pp->send(tied->gradient.view(), pp->size() - 1, tag);
+}
+
+double gradient_norm(std::span<Parameter* const> parameters, Communicator* tp, Communicator* pp) {
+  const CollectiveTag tag{Traffic::kTrainer, "gradient norm"};
+  Tensor sums = Tensor::of<double>({0.0, 0.0}, {2});
+  double& replicated = sums.values<double>()[0];
+  double& split = sums.values<double>()[1];
+  const PipelineStage stage = PipelineStage::in(pp);
+  if (!stage.is_first()) pp->receive(sums, stage.index - 1, tag);
   for (const Parameter* const parameter : parameters) {
-    (parameter->layout == Layout::kReplicated ? replicated : split_sum) += square_sum(parameter->gradient);
+    if (parameter->copy_of_first_stage) continue;
+    (parameter->layout == Layout::kReplicated ? replicated : split) += square_sum(parameter->gradient);
   }
-  if (spans_ranks(tp)) tp->all_reduce(split, ReduceOp::kSum, {Traffic::kTrainer, "gradient norm"});
-  return std::sqrt(replicated + split_sum);
+  if (!stage.is_last()) {
+    pp->send(sums.view(), stage.index + 1, tag);
+  } else if (spans_ranks(tp)) {
+    Tensor over_tp = Tensor::of<double>({split}, {1});
+    tp->all_reduce(over_tp, ReduceOp::kSum, tag);
+    split = over_tp.values<double>()[0];
+  }
+  return Pipeline(pp).from_last(std::sqrt(replicated + split), "gradient norm");
 }
 
 void clip_gradients(std::span<Parameter* const> parameters, double norm, double max_norm) {

@@ -20,6 +20,8 @@ struct Parameter {
   /// Under sequence parallelism the gradient of a replicated parameter (norm weights, row biases) is a sum
   /// over this rank's tokens only and is all-reduced over tp_group before the step.
   bool reduce_gradient_over_tp = false;
+  /// The last pipeline stage's copy of the tied weight: the first stage reduces its gradient and counts it.
+  bool copy_of_first_stage = false;
 
   Parameter() = default;
   Parameter(std::string name, Shape local_shape, DType compute_dtype, Layout layout);

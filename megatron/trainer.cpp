@@ -1,5 +1,9 @@
 #include "megatron/trainer.hpp"
 
+#include <algorithm>
+#include <sstream>
+
+#include "collectives/exchange.hpp"
 #include "core/error.hpp"
 #include "kernels/cast.hpp"
 #include "megatron/counter_hash.hpp"
@@ -25,21 +29,52 @@ BatchSource evaluation_batches(const TextData& data, const TrainerOptions& optio
 }
 
 Trainer::Trainer(const TrainerOptions& options, const TrainerGroups& groups, DebugSession* session)
-    : options_(options), groups_(groups), session_(session), iteration_(options.first_iteration) {
+    : options_(options),
+      groups_(groups),
+      session_(session),
+      pipeline_(groups.pp),
+      iteration_(options.first_iteration) {
   AMAXSCOPE_CHECK(options.micro_batches > 0, ErrorCode::kUsage, "micro_batches is {}, at least 1 is needed",
                   options.micro_batches);
   AMAXSCOPE_CHECK(!options.fp8_weights || options.recipe != RecipeKind::kNone, ErrorCode::kUsage,
                   "fp8_weights needs a recipe; without one there are no codes that a weight could exist as");
   if (!options.faults.empty()) make_fault_table();
   if (options.recipe == RecipeKind::kDelayed) make_delayed_state();
-  model_ = std::make_unique<Gpt>(layer_context(), options.model);
+  model_ = std::make_unique<Gpt>(layer_context(), options.model, pipeline_.stage());
   adam_ = std::make_unique<Adam>(model_->parameters(), options.adam);
-  if (faults_ != nullptr) {
-    const GptOptions& model = model_->options();
-    training_faults_ = std::make_unique<TrainingFaults>(
-        *faults_, model_->parameters(), groups_.tp == nullptr ? 0 : groups_.tp->rank(),
-        groups_.tp == nullptr ? 1 : groups_.tp->size(), model.mlp == MlpKind::kSwiglu ? model.ffn_hidden : 0);
+  schedule_ = pipeline_schedule(pipeline_.stage(), options.micro_batches);
+  saved_.resize(static_cast<std::size_t>(most_in_flight(pipeline_.stage(), options.micro_batches)));
+  if (faults_ != nullptr) make_training_faults();
+}
+
+void Trainer::make_training_faults() {
+  const GptOptions& model = model_->options();
+  training_faults_ = std::make_unique<TrainingFaults>(
+      *faults_, TrainingFaults::Place{.parameters = model_->parameters(),
+                                      .parameters_of_other_stages = parameters_of_other_stages(),
+                                      .tp_rank = groups_.tp == nullptr ? 0 : groups_.tp->rank(),
+                                      .tp_size = groups_.tp == nullptr ? 1 : groups_.tp->size(),
+                                      .channels = model.mlp == MlpKind::kSwiglu ? model.ffn_hidden : 0});
+  const std::vector<std::string> own = Gpt::layer_names(model, pipeline_.stage());
+  for (const Fault& fault : faults_->faults()) {
+    if (!fault.rank || !faults_->is_here(fault) || fault.layer.empty()) continue;
+    AMAXSCOPE_CHECK(std::ranges::find(own, fault.layer) != own.end(), ErrorCode::kUsage,
+                    "fault {}: strikes nothing; rank {} is of pipeline stage {}, and {} is of another",
+                    to_string(fault.kind), *fault.rank, pipeline_.stage().index, fault.layer);
   }
+}
+
+std::vector<std::string> Trainer::parameters_of_other_stages() const {
+  if (pipeline_.stage().is_alone()) return {};
+  std::string own;
+  for (const Parameter* const parameter : model_->parameters()) own += parameter->name + "\n";
+  std::vector<std::string> names;
+  for (const std::string& stage :
+       all_gather_text(*groups_.pp, own, {Traffic::kTrainer, "names of parameters"})) {
+    std::istringstream lines(stage);
+    for (std::string name; std::getline(lines, name);) names.push_back(name);
+  }
+  return names;
 }
 
 void Trainer::make_fault_table() {
@@ -106,22 +141,53 @@ LayerContext Trainer::layer_context() {
 }
 
 double Trainer::run_micro_batches(const BatchSource& batches) {
+  using Kind = PipelineWork::Kind;
   double loss = 0;
-  for (int microbatch = 0; microbatch < options_.micro_batches; ++microbatch) {
-    const Batch batch = batches(iteration_, microbatch);
-    const double tokens = static_cast<double>(batch.inputs.size()) * options_.micro_batches;
-    loss +=
-        model_->forward(batch, 1.0 / tokens, {.phase = Phase::kForward, .microbatch = microbatch}, &saved_);
-    model_->backward(microbatch, saved_);
+  Tensor received;  // what this stage goes on with, and below what it hands on
+  Tensor received_gradient;
+  Tensor activation;
+  Tensor gradient;
+  for (const auto& [kind, microbatch] : schedule_) {
+    Gpt::Saved& saved = saved_[static_cast<std::size_t>(microbatch) % saved_.size()];
+    switch (kind) {
+      case Kind::kReceiveForward:
+        received =
+            pipeline_.receive_forward(options_.dtype, model_->hidden_shape(batches(iteration_, microbatch)));
+        break;
+      case Kind::kForward: {
+        const Batch batch = batches(iteration_, microbatch);
+        const double tokens = static_cast<double>(batch.inputs.size()) * options_.micro_batches;
+        activation =
+            model_->forward_stage(batch, std::move(received), 1.0 / tokens,
+                                  {.phase = Phase::kForward, .microbatch = microbatch}, &saved, loss);
+        break;
+      }
+      case Kind::kSendForward:
+        pipeline_.send_forward(activation.view());
+        break;
+      case Kind::kReceiveBackward:
+        received_gradient =
+            pipeline_.receive_backward(options_.dtype, model_->hidden_shape(batches(iteration_, microbatch)));
+        break;
+      case Kind::kBackward:
+        gradient = model_->backward_stage(microbatch, std::move(received_gradient), saved);
+        break;
+      case Kind::kSendBackward:
+        pipeline_.send_backward(gradient.view());
+        break;
+    }
   }
-  return loss / options_.micro_batches;
+  return shared_loss(loss / options_.micro_batches);
 }
 
-double Trainer::mean_over_dp(double value) const {
-  if (groups_.dp == nullptr || groups_.dp->size() == 1) return value;
-  Tensor sum = Tensor::of<double>({value}, {1});
-  groups_.dp->all_reduce(sum, ReduceOp::kSum, {Traffic::kTrainer, "loss"});
-  return sum.values<double>()[0] / groups_.dp->size();
+double Trainer::shared_loss(double own) {
+  // The last stage alone reduces: other stages' ranks might get the sum in another order.
+  if (pipeline_.stage().is_last() && groups_.dp != nullptr && groups_.dp->size() > 1) {
+    Tensor sum = Tensor::of<double>({own}, {1});
+    groups_.dp->all_reduce(sum, ReduceOp::kSum, {Traffic::kTrainer, "loss"});
+    own = sum.values<double>()[0] / groups_.dp->size();
+  }
+  return pipeline_.from_last(own, "loss");
 }
 
 StepReport Trainer::step(const BatchSource& batches) {
@@ -134,10 +200,13 @@ StepReport Trainer::step(const BatchSource& batches) {
   StepReport report;
   report.iteration = iteration_;
   evaluate_if_due(report);
-  report.loss = mean_over_dp(run_micro_batches(batches));
+  report.loss = run_micro_batches(batches);
+  model_->complete_gradients();
+  collect_tied_gradient(model_->tied_weight(), groups_.pp);
   reduce_gradients(parameters, groups_.tp, groups_.dp);
+  return_tied_gradient(model_->tied_weight(), groups_.pp);
   const bool jumps = training_faults_ != nullptr && training_faults_->enlarge_gradients();
-  report.gradient_norm = gradient_norm(parameters, groups_.tp);
+  report.gradient_norm = gradient_norm(parameters, groups_.tp, groups_.pp);
   report.learning_rate = options_.learning_rate.at(iteration_);
   if (options_.clip_norm > 0 && !jumps) clip_gradients(parameters, report.gradient_norm, options_.clip_norm);
   if (session_ != nullptr) tell_session(report);
@@ -201,11 +270,16 @@ void Trainer::run(std::int64_t steps, const BatchSource& batches,
 double Trainer::evaluate(const BatchSource& batches, int count) {
   AMAXSCOPE_CHECK(count > 0, ErrorCode::kUsage, "evaluation over {} batches, at least 1 is needed", count);
   double loss = 0;
+  const PipelineStage& stage = pipeline_.stage();
   for (int microbatch = 0; microbatch < count; ++microbatch) {
-    loss += model_->forward(batches(iteration_, microbatch), 0.0,
-                            {.phase = Phase::kEval, .microbatch = microbatch}, nullptr);
+    const Batch batch = batches(iteration_, microbatch);
+    Tensor received;
+    if (!stage.is_first()) received = pipeline_.receive_forward(options_.dtype, model_->hidden_shape(batch));
+    const Tensor activation = model_->forward_stage(
+        batch, std::move(received), 0.0, {.phase = Phase::kEval, .microbatch = microbatch}, nullptr, loss);
+    if (!stage.is_last()) pipeline_.send_forward(activation.view());
   }
-  return mean_over_dp(loss / count);
+  return shared_loss(loss / count);
 }
 
 int Trainer::world_rank() const noexcept { return groups_.world == nullptr ? 0 : groups_.world->rank(); }
@@ -219,6 +293,7 @@ StateIdentity Trainer::identity() const {
   const auto size = [](const Communicator* group) { return group == nullptr ? 1 : group->size(); };
   return {{"ranks", fmt::format("{}", size(groups_.world))},
           {"tp", fmt::format("{}", size(groups_.tp))},
+          {"pp", fmt::format("{}", size(groups_.pp))},
           {"rank", fmt::format("{}", world_rank())}};
 }
 

@@ -1,5 +1,7 @@
 // The training loop: micro-batches, gradient reductions, optimizer, recipe state and debug session, in this
-// order. Used by one thread. Everything that trains is collective over tp and dp.
+// order. Used by one thread. Everything that trains is collective over tp, dp and pp. Losses and gradient
+// norms are the same on all ranks; with several pipeline stages (pipeline.hpp) they and the weights have the
+// bits that one stage gives them.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,8 @@ struct TrainerGroups {
   Communicator* world = nullptr;
   Communicator* tp = nullptr;
   Communicator* dp = nullptr;
-  Communicator* amax = nullptr;  ///< of delayed scaling's histories: tp-dp-cp
+  Communicator* amax = nullptr;  ///< of delayed scaling's histories: tp-dp-cp, of this stage
+  Communicator* pp = nullptr;    ///< the stages of this rank's model, in their order
 };
 
 struct TrainerOptions {
@@ -55,7 +58,8 @@ struct StepReport {
   std::optional<double> evaluation_loss = {};  ///< of the weights that the iteration began with
 };
 
-/// The batch of a micro-batch of an iteration on this data-parallel rank; the same on all ranks of tp.
+/// The batch of a micro-batch of an iteration on this data-parallel rank; the same on all ranks of tp and pp.
+/// May be asked for the same batch again.
 using BatchSource = std::function<Batch(std::int64_t iteration, int microbatch)>;
 /// `batch` sequences of model.sequence tokens for each micro-batch. data must outlive the source.
 BatchSource text_batches(const TextData& data, const TrainerOptions& options, std::int64_t batch,
@@ -108,7 +112,10 @@ class Trainer {
   Communicator* amax_group();
   [[nodiscard]] LayerContext layer_context();
   double run_micro_batches(const BatchSource& batches);
-  double mean_over_dp(double value) const;
+  /// The last stage's loss, as the mean over dp, on all stages.
+  double shared_loss(double own);
+  void make_training_faults();
+  [[nodiscard]] std::vector<std::string> parameters_of_other_stages() const;
   void evaluate_if_due(StepReport& report);
   void load_session_state(const std::filesystem::path& directory);
   [[nodiscard]] TrainingParts parts();
@@ -127,7 +134,9 @@ class Trainer {
   std::unique_ptr<Gpt> model_;
   std::unique_ptr<Adam> adam_;
   std::unique_ptr<TrainingFaults> training_faults_;
-  Gpt::Saved saved_;
+  Pipeline pipeline_;
+  std::vector<PipelineWork> schedule_;
+  std::vector<Gpt::Saved> saved_;  ///< of the micro-batches that are in flight
   BatchSource evaluation_batches_;
   int evaluation_count_ = 0;
   std::int64_t iteration_;

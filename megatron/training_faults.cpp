@@ -25,21 +25,28 @@ void align_and_grow(std::span<T> gate, std::span<T> up) {
 
 }  // namespace
 
-TrainingFaults::TrainingFaults(const FaultTable& faults, std::span<Parameter* const> parameters, int tp_rank,
-                               int tp_size, std::int64_t channels)
-    : faults_(faults), parameters_(parameters.begin(), parameters.end()), tp_rank_(tp_rank) {
+TrainingFaults::TrainingFaults(const FaultTable& faults, const Place& place)
+    : faults_(faults),
+      parameters_(place.parameters.begin(), place.parameters.end()),
+      tp_rank_(place.tp_rank) {
   for (const Fault& fault : faults.faults()) {
-    if (fault.kind == FaultKind::kGrowChannel) require_channel(fault, channels, tp_size);
-    if (fault.kind != FaultKind::kSkipGradientReduction) continue;
-    const Parameter* const parameter = find(fault.parameter);
-    AMAXSCOPE_CHECK(parameter != nullptr, ErrorCode::kUsage,
-                    "fault skip_gradient_reduction: there is no parameter \"{}\"", fault.parameter);
-    AMAXSCOPE_CHECK(
-        parameter->reduce_gradient_over_tp && tp_size > 1, ErrorCode::kUsage,
-        "fault skip_gradient_reduction: the gradient of {} is not reduced over tp; those of norms "
-        "and row biases are with tp > 1 and sequence parallelism",
-        fault.parameter);
+    if (fault.kind == FaultKind::kGrowChannel) require_channel(fault, place.channels, place.tp_size);
+    if (fault.kind == FaultKind::kSkipGradientReduction) require_reduced_over_tp(fault, place);
   }
+}
+
+void TrainingFaults::require_reduced_over_tp(const Fault& fault, const Place& place) const {
+  const Parameter* const parameter = find(fault.parameter);
+  if (parameter == nullptr && std::ranges::find(place.parameters_of_other_stages, fault.parameter) !=
+                                  place.parameters_of_other_stages.end()) {
+    return;
+  }
+  AMAXSCOPE_CHECK(parameter != nullptr, ErrorCode::kUsage,
+                  "fault skip_gradient_reduction: there is no parameter \"{}\"", fault.parameter);
+  AMAXSCOPE_CHECK(parameter->reduce_gradient_over_tp && place.tp_size > 1, ErrorCode::kUsage,
+                  "fault skip_gradient_reduction: the gradient of {} is not reduced over tp; those of norms "
+                  "and row biases are with tp > 1 and sequence parallelism",
+                  fault.parameter);
 }
 
 Parameter* TrainingFaults::find(const std::string& name) const noexcept {
@@ -61,13 +68,16 @@ void TrainingFaults::begin_step() {
     const bool strikes = faults_.is_now(fault);
     if (fault.kind == FaultKind::kGrowChannel && strikes) grow_channel(fault);
     if (fault.kind == FaultKind::kSkipGradientReduction) {
-      find(fault.parameter)->reduce_gradient_over_tp = !strikes;
+      Parameter* const parameter = find(fault.parameter);
+      if (parameter != nullptr) parameter->reduce_gradient_over_tp = !strikes;
     }
   }
 }
 
 void TrainingFaults::grow_channel(const Fault& fault) const {
-  Parameter& weight = *find(weight_of(fault));
+  Parameter* const found = find(weight_of(fault));
+  if (found == nullptr) return;
+  Parameter& weight = *found;
   const std::int64_t first = 2 * fault.channel - tp_rank_ * weight.master.rows();
   if (first < 0 || first >= weight.master.rows()) return;  // another rank's channel
   const auto width = static_cast<std::size_t>(weight.master.cols());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "megatron/faults.hpp"
@@ -12,10 +13,17 @@ namespace amaxscope::megatron {
 
 class TrainingFaults {
  public:
-  /// Parameters and table must outlive it. channels: of each SwiGLU, over all ranks of tp; 0 without SwiGLU.
-  /// Throws Error(kUsage) for a fault that cannot strike in this training, on all ranks alike.
-  TrainingFaults(const FaultTable& faults, std::span<Parameter* const> parameters, int tp_rank, int tp_size,
-                 std::int64_t channels);
+  /// Which part of the training this rank has. Parameters must outlive it.
+  struct Place {
+    std::span<Parameter* const> parameters;
+    std::vector<std::string> parameters_of_other_stages = {};  ///< names
+    int tp_rank = 0;
+    int tp_size = 1;
+    std::int64_t channels = 0;  ///< of each SwiGLU, over all ranks of tp; 0 without SwiGLU
+  };
+  /// The table must outlive it. Throws Error(kUsage) for a fault that cannot strike in this training, on all
+  /// ranks of the stage that has the parameter, or on all ranks.
+  TrainingFaults(const FaultTable& faults, const Place& place);
 
   /// After FaultTable::begin_iteration, before the first forward: grow_channel and skip_gradient_reduction.
   void begin_step();
@@ -29,6 +37,8 @@ class TrainingFaults {
 
  private:
   void grow_channel(const Fault& fault) const;
+  void require_reduced_over_tp(const Fault& fault, const Place& place) const;
+  /// Null: another pipeline stage has it.
   [[nodiscard]] Parameter* find(const std::string& name) const noexcept;
   void require_channel(const Fault& fault, std::int64_t channels, int tp_size) const;
 

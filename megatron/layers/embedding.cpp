@@ -25,6 +25,15 @@ MutableTensorView rows_of(const MutableTensorView& matrix, std::int64_t first, S
 
 }  // namespace
 
+Parameter make_embedding_table(const LayerContext& context, std::int64_t vocabulary, std::int64_t hidden,
+                               double initial_std) {
+  const std::int64_t rows = vocabulary / context.tp_size();
+  Parameter table("embedding.word_embeddings.weight", {rows, hidden}, context.dtype,
+                  context.tp_size() > 1 ? Layout::kShard0 : Layout::kReplicated);
+  initialize_normal(table, context.seed, {vocabulary, hidden}, context.tp_rank() * rows, 0, initial_std);
+  return table;
+}
+
 Embedding::Embedding(const LayerContext& context, const EmbeddingOptions& options)
     : context_(context), options_(options) {
   const std::int64_t ranks = context.tp_size();
@@ -32,11 +41,7 @@ Embedding::Embedding(const LayerContext& context, const EmbeddingOptions& option
                   "vocabulary {} cannot be split over tp {}", options.vocabulary, ranks);
   AMAXSCOPE_CHECK(!context.splits_sequence() || options.sequence % ranks == 0, ErrorCode::kUsage,
                   "sequence {} cannot be split over tp {} (sequence parallelism)", options.sequence, ranks);
-  const std::int64_t rows = options.vocabulary / ranks;
-  table_ = Parameter("embedding.word_embeddings.weight", {rows, options.hidden}, context.dtype,
-                     ranks > 1 ? Layout::kShard0 : Layout::kReplicated);
-  initialize_normal(table_, context.seed, {options.vocabulary, options.hidden}, context.tp_rank() * rows, 0,
-                    options.initial_std);
+  table_ = make_embedding_table(context, options.vocabulary, options.hidden, options.initial_std);
   if (!options.learned_positions) return;
   positions_ = Parameter("embedding.position_embeddings.weight", {options.sequence, options.hidden},
                          context.dtype, Layout::kReplicated);
@@ -66,13 +71,14 @@ Tensor Embedding::forward(std::span<const std::int32_t> ids) const {
   return y;
 }
 
-void Embedding::backward(const TensorView& dy, std::span<const std::int32_t> ids) {
+void Embedding::backward(const TensorView& dy, std::span<const std::int32_t> ids,
+                         const MutableTensorView& table_gradient) {
   const Positions local = local_positions(static_cast<std::int64_t>(ids.size()));
   for (std::int64_t s = 0; options_.learned_positions && s < local.count; ++s) {
     bias_gradient(rows_of(dy, s * local.batch, {local.batch, options_.hidden}),
                   rows_of(positions_.gradient.mutable_view(), local.first + s, {options_.hidden}));
   }
-  embedding_backward(dy, ids, context_.tp, context_.splits_sequence(), table_.gradient);
+  embedding_backward(dy, ids, context_.tp, context_.splits_sequence(), table_gradient);
 }
 
 void Embedding::collect(std::vector<Parameter*>& parameters) {

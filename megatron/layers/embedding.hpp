@@ -20,6 +20,11 @@ struct EmbeddingOptions {
   bool learned_positions = true;
 };
 
+/// The word table of this rank: [V/tp, H]. The same numbers wherever it is made from the same options, so
+/// that the last pipeline stage's output layer starts as a copy of the first's.
+Parameter make_embedding_table(const LayerContext& context, std::int64_t vocabulary, std::int64_t hidden,
+                               double initial_std);
+
 class Embedding {
  public:
   /// Throws Error(kUsage) when the vocabulary, or with sequence parallelism the sequence, is not divisible by
@@ -30,7 +35,9 @@ class Embedding {
 
   /// ids [S*B] in [s, b] order; returns [S*B, H], or [S*B/t, H] under sequence parallelism.
   Tensor forward(std::span<const std::int32_t> ids) const;
-  void backward(const TensorView& dy, std::span<const std::int32_t> ids);
+  /// Adds to the gradient of the positions, and that of the table to `table_gradient`, of its shape.
+  void backward(const TensorView& dy, std::span<const std::int32_t> ids,
+                const MutableTensorView& table_gradient);
   /// [V/t, H], shared with the output layer.
   [[nodiscard]] Parameter& table() noexcept { return table_; }
   void collect(std::vector<Parameter*>& parameters);

@@ -29,6 +29,7 @@ TEST(TrainSummary, JsonIsOneLineWithEverything) {
   EXPECT_EQ(json.at("losses"), (nlohmann::json{5.5, 2.25}));
   EXPECT_EQ(json.at("world"), 4);
   EXPECT_EQ(json.at("tp"), 2);
+  EXPECT_EQ(json.at("pp"), 1);
   EXPECT_EQ(json.at("collectives").at("trainer"), 7);
   EXPECT_EQ(json.at("collectives").at("recipe"), 3);
   EXPECT_EQ(json.at("collectives").at("debug"), 1);
@@ -56,6 +57,10 @@ TEST(TrainSummary, TextNamesLossesTrafficAndLogs) {
   EXPECT_THAT(text, HasSubstr("loss 5.5000 -> 2.2500"));
   EXPECT_THAT(text, HasSubstr("7 trainer, 3 recipe, 1 debug"));
   EXPECT_THAT(text, HasSubstr("logs in logs/x"));
+  EXPECT_THAT(text, HasSubstr("on 4 ranks (tp 2), recipe delayed"));
+  TrainSummary staged = summary();
+  staged.pp = 2;
+  EXPECT_THAT(as_text(staged), HasSubstr("on 4 ranks (tp 2, pp 2), recipe delayed"));
 }
 
 }  // namespace

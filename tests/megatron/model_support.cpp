@@ -111,6 +111,7 @@ ModelRun run_model(const RunOptions& options, Communicator* tp, std::span<const 
     model.backward(microbatch++, saved);
   }
   delayed.update();
+  model.complete_gradients();
   reduce_gradients(model.parameters(), tp, nullptr);
   for (Parameter* const parameter : model.parameters()) {
     run.gradients[parameter->name] = whole(parameter->gradient.view(), parameter->layout, tp);

@@ -202,6 +202,7 @@ void check_gpt(const GptOptions& options) {
   Gpt::Saved saved;
   model.forward(batch, 1.0 / 6, kForward, &saved);
   model.backward(0, saved);
+  model.complete_gradients();
   for (Parameter* const parameter : model.parameters()) {
     expect_gradient(parameter->name, parameter->compute.values<double>(),
                     parameter->gradient.values<double>(),
