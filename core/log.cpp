@@ -6,6 +6,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <array>
+#include <vector>
 
 #include "core/error.hpp"
 
@@ -70,6 +71,7 @@ struct Log::State {
   }
   Options options;
   spdlog::logger logger;
+  std::vector<spdlog::sink_ptr> files;
 };
 
 Log::Log() : Log(Options{}) {}
@@ -85,6 +87,7 @@ void Log::add_file(const std::filesystem::path& path) {
     auto formatter = std::make_unique<spdlog::pattern_formatter>();
     formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%d %H:%M:%S,%e - %* - %v");
     file->set_formatter(std::move(formatter));
+    state_->files.push_back(file);
     state_->logger.sinks().push_back(std::move(file));
   } catch (const spdlog::spdlog_ex& error) {
     throw Error(ErrorCode::kIo,
@@ -96,6 +99,22 @@ void Log::write(LogLevel level, std::string_view message) noexcept {
   try {
     state_->logger.log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
   } catch (...) {  // NOLINT(bugprone-empty-catch): see the class comment
+  }
+}
+
+bool Log::has_files() const noexcept { return !state_->files.empty(); }
+
+void Log::write_to_files(LogLevel level, std::string_view message) noexcept {
+  const spdlog::level::level_enum spdlog_level = to_spdlog(level);
+  const spdlog::details::log_msg line(state_->logger.name(), spdlog_level,
+                                      spdlog::string_view_t(message.data(), message.size()));
+  for (const spdlog::sink_ptr& file : state_->files) {
+    try {
+      if (!file->should_log(spdlog_level)) continue;
+      file->log(line);
+      file->flush();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): see the class comment
+    }
   }
 }
 

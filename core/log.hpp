@@ -33,6 +33,9 @@ class Log {
   void add_file(const std::filesystem::path& path);
 
   void write(LogLevel level, std::string_view message) noexcept;
+  [[nodiscard]] bool has_files() const noexcept;
+  /// For the files only: what one needs to find again, but would flood a screen.
+  void write_to_files(LogLevel level, std::string_view message) noexcept;
 
   template <class... Args>
   void info(fmt::format_string<Args...> format, Args&&... args) {

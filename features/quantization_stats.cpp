@@ -23,12 +23,11 @@ bool is_per_tensor(RecipeKind recipe) {
 std::string why_skipped(const Name& name, const InspectedTensor& tensor) {
   if (tensor.kind && is_result(*tensor.kind)) return "results of a GEMM are not quantized";
   if (!name.recipe && tensor.recipe == RecipeKind::kNone) {
-    return fmt::format("no recipe quantizes it; \"fp8_current_scaling_{}\" says what one would do",
-                       name.stat);
+    return "no recipe quantizes it; with a recipe in front, as in fp8_current_scaling_sqnr, a statistic says "
+           "what that one would do";
   }
   if (!name.recipe && tensor.recipe == RecipeKind::kNvfp4) {
-    return fmt::format("the recipe is nvfp4: ask LogNvfp4TensorStats, or \"mxfp8_{}\" for a what-if",
-                       name.stat);
+    return "the recipe is nvfp4: ask LogNvfp4TensorStats, or for a what-if, as in mxfp8_sqnr";
   }
   const RecipeKind recipe = name.recipe.value_or(tensor.recipe);
   if (!is_per_tensor(recipe)) {
@@ -37,8 +36,8 @@ std::string why_skipped(const Name& name, const InspectedTensor& tensor) {
     return {};
   }
   if (name.columnwise) {
-    return fmt::format("under the recipe {} both directions have the same codes; ask for \"{}\"",
-                       to_string(recipe), name.stat);
+    return fmt::format("under the recipe {} both directions have the same codes; leave out _columnwise",
+                       to_string(recipe));
   }
   if (QuantizationAccumulator::is_about_blocks(name.stat) || name.stat == "scale_spread") {
     return fmt::format("the recipe {} has one scale for a tensor and no blocks", to_string(recipe));

@@ -53,6 +53,7 @@ void DebugSession::Impl::step() {
       for_each_feature([&](Feature& feature) { feature.end_iteration(iteration); });
       if (registrations_changed_) {
         stats_.settle();
+        stats_.tell_skipped(groups_.stage == nullptr || groups_.stage->rank() == 0);
         next_due_ = stats_.next_due(iteration).value_or(kNever);
         registrations_changed_ = false;
       }
@@ -167,18 +168,28 @@ void DebugSession::Impl::detach() {
 void DebugSession::Impl::fail(const std::exception& error) {
   const auto* own = dynamic_cast<const Error*>(&error);
   if (own != nullptr && own->is_bad_input()) throw;  // the user's to mend, the same on all ranks
-  if (failure_policy() == FailurePolicy::kDetach) {
-    log.error(
-        "iteration {}: {}\nStopped observing; the training goes on untouched. What was logged before is in "
-        "{}.",
-        iteration, error.what(), options_.log_dir.empty() ? "no file" : options_.log_dir.string());
-    detach();
-    return;
+  give_up(error, error.what());
+}
+
+void DebugSession::Impl::give_up(const std::exception& error, const std::string& what) {
+  const bool detaching = failure_policy() == FailurePolicy::kDetach;
+  const std::string consequence =
+      detaching
+          ? fmt::format("Stopped observing; the training goes on untouched. What was logged before is in {}.",
+                        options_.log_dir.empty() ? "no file" : options_.log_dir.string())
+          : fmt::format("{}: ending the job.", alters_numerics() ? "The config changes what is trained"
+                                                                 : "The failure policy is abort");
+  const std::string report = fmt::format("iteration {}: {}\n{}", iteration, what, consequence);
+  // Ranks that disagree all hold the same report; one of each tensor-parallel group says it.
+  const auto* own = dynamic_cast<const Error*>(&error);
+  const bool shared = own != nullptr && own->code() == ErrorCode::kMismatch;
+  if (shared && groups_.tp != nullptr && groups_.tp->rank() != 0 && log.has_files()) {
+    log.write_to_files(LogLevel::kError, report);
+  } else {
+    log.error("{}", report);
   }
-  log.error(
-      "iteration {}: {}\nThe config changes what is trained and the ranks no longer agree: ending the job.",
-      iteration, error.what());
   detach();
+  if (detaching) return;
   if (groups_.world != nullptr && groups_.world->size() > 1) {
     groups_.world->abort(kAbortStatus, "amaxscope: the debug runtime failed, see above");
   }
@@ -187,9 +198,18 @@ void DebugSession::Impl::fail(const std::exception& error) {
 
 void DebugSession::Impl::hook_failed(const Feature& feature, const InspectedTensor& tensor, bool altering,
                                      const std::exception& error) {
-  log.error("iteration {}: {} in section {} failed on {} of {}: {}", iteration, feature.config().name,
-            feature.config().section, tensor.name, tensor.layer, error.what());
-  if (!altering || failure_policy() == FailurePolicy::kAbort) fail(error);
+  const auto* own = dynamic_cast<const Error*>(&error);
+  const bool agreement =
+      own != nullptr && (own->code() == ErrorCode::kMismatch || own->code() == ErrorCode::kDeadline);
+  // A feature is not to blame for ranks that do not come.
+  const std::string what = agreement ? fmt::format("{} {}: {}", tensor.layer, tensor.name, error.what())
+                                     : fmt::format("{} failed on {} of {}: {}", feature.label(), tensor.name,
+                                                   tensor.layer, error.what());
+  if (altering && failure_policy() == FailurePolicy::kDetach) {
+    log.error("iteration {}: {}", iteration, what);
+    return;  // the caller throws: there is no tensor to go on with
+  }
+  give_up(error, what);
 }
 
 void DebugSession::Impl::close() {

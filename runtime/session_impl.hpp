@@ -119,6 +119,8 @@ class DebugSession::Impl {
   [[nodiscard]] std::filesystem::path state_file(const std::filesystem::path& dir) const;
   /// After an error of the runtime's own: detaches, or ends the job. Returns only when detached.
   void fail(const std::exception& error);
+  /// The same, said in these words, for errors that end no run while everything only observes.
+  void give_up(const std::exception& error, const std::string& what);
   void hook_failed(const Feature& feature, const InspectedTensor& tensor, bool altering,
                    const std::exception& error);
   void detach();

@@ -1,12 +1,29 @@
 #include "runtime/stats/stat_store.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.hpp"
 
 namespace amaxscope {
+
+namespace {
+
+constexpr std::size_t kShownLayers = 4;
+
+/// "a, b, c, d and 12 more"
+std::string shortened(const std::vector<std::string>& names) {
+  const std::size_t shown = names.size() <= kShownLayers + 1 ? names.size() : kShownLayers;
+  std::string text =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  if (shown < names.size()) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
+}  // namespace
 
 StatStore::Group& StatStore::group_of(Communicator* borrowed) {
   for (const std::unique_ptr<Group>& group : order_) {
@@ -86,8 +103,33 @@ StatCell& StatStore::declare_over(ReduceOver over, const InspectedTensor& tensor
 }
 
 void StatStore::skip(const InspectedTensor& tensor, std::string_view statistic, std::string_view why) {
-  if (skipped_.emplace(tensor.layer, statistic).second) {
-    log_.warn("{}: {} of {} is skipped: {}", tensor.layer, statistic, tensor.name, why);
+  if (!skipped_.emplace(tensor.layer, statistic).second) return;
+  log_.write_to_files(LogLevel::kWarn,
+                      fmt::format("{}: {} of {} is skipped: {}", tensor.layer, statistic, tensor.name, why));
+  untold_.push_back({tensor.layer, std::string(statistic), std::string(why)});
+}
+
+void StatStore::tell_skipped(bool on_screen) {
+  const std::vector<Skipped> untold = std::exchange(untold_, {});
+  if (!on_screen) return;
+  struct Reason {
+    std::string why;
+    std::vector<std::string> statistics;
+    std::vector<std::string> layers;
+  };
+  const auto add = [](std::vector<std::string>& list, const std::string& word) {
+    if (std::ranges::find(list, word) == list.end()) list.push_back(word);
+  };
+  std::vector<Reason> reasons;
+  for (const Skipped& skipped : untold) {
+    auto known = std::ranges::find(reasons, skipped.why, &Reason::why);
+    if (known == reasons.end()) known = reasons.insert(reasons.end(), {skipped.why, {}, {}});
+    add(known->statistics, skipped.statistic);
+    add(known->layers, skipped.layer);
+  }
+  for (const Reason& reason : reasons) {
+    log_.warn("skipped on {}: {}: {}", shortened(reason.layers), fmt::join(reason.statistics, ", "),
+              reason.why);
   }
 }
 

@@ -41,7 +41,12 @@ class StatStore final : public Registration {
                     const std::function<std::unique_ptr<StatAccumulator>()>& make) override;
   StatCell& declare_over(ReduceOver over, const InspectedTensor& tensor, const Schedule& schedule,
                          const std::function<std::unique_ptr<StatAccumulator>()>& make) override;
+  /// Collected until tell_skipped().
   void skip(const InspectedTensor& tensor, std::string_view statistic, std::string_view why) override;
+
+  /// Writes what was skipped since the last time: a line for each (layer, statistic) in the log's files, and
+  /// one for each reason on the screen when `on_screen` (one rank of those that skip the same).
+  void tell_skipped(bool on_screen);
 
   /// What the ranks of this group must have in common besides statistics. Null: nothing to compare.
   void add_registration(Communicator* group, std::string line);
@@ -77,6 +82,11 @@ class StatStore final : public Registration {
           reduction(groups.guard(group, "statistics"), groups.guard(group, "details")),
           agreement(groups.guard(group, "control"), list) {}
   };
+  struct Skipped {
+    std::string layer;
+    std::string statistic;
+    std::string why;
+  };
   struct Tensor {
     const InspectedTensor* tensor;
     StatPlacement placement;
@@ -98,6 +108,7 @@ class StatStore final : public Registration {
   std::vector<std::unique_ptr<StatCell>> unread_;
   const Feature* owner_ = nullptr;
   std::set<std::pair<std::string, std::string>> skipped_;
+  std::vector<Skipped> untold_;
 };
 
 }  // namespace amaxscope

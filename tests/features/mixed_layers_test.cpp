@@ -1,6 +1,11 @@
 // One `.*` section over layers in high precision, FP8 and FP4: what a layer cannot give is skipped with one
 // warning, and nothing ends the run.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "runtime/quantizers/quantizer_factory.hpp"
 #include "tests/runtime/session/session_fixture.hpp"
@@ -67,14 +72,47 @@ TEST(MixedLayers, EveryLayerGivesWhatItHas) {
       ++count;
     return count;
   };
-  EXPECT_EQ(times("none.fc1: underflows% of activation is skipped"), 1) << printed;
-  EXPECT_EQ(times("nvfp4.fc1: underflows% of activation is skipped"), 1) << printed;
-  EXPECT_EQ(times("is skipped"), 2) << printed;
+  EXPECT_EQ(times("skipped on none.fc1: underflows%: no recipe"), 1) << printed;
+  EXPECT_EQ(times("skipped on nvfp4.fc1: underflows%: the recipe is nvfp4"), 1) << printed;
+  EXPECT_EQ(times("skipped"), 2) << printed;
   EXPECT_THAT(names(collected->of(0, "none.fc1", "activation").at(0)), ElementsAre("mxfp8_mse", "nvfp4_mse"));
   EXPECT_THAT(names(collected->of(0, "delayed.fc1", "activation").at(0)),
               ::testing::UnorderedElementsAre("underflows%", "mxfp8_mse", "nvfp4_mse"));
   EXPECT_THAT(names(collected->of(0, "nvfp4.fc1", "activation").at(0)),
               ElementsAre("mxfp8_mse", "nvfp4_mse"));
+}
+
+// Nobody reads a screen of hundreds of lines: there is one line a reason, and only from one of the ranks that
+// skip the same. Each pair is in the files of all ranks.
+TEST(MixedLayers, TheScreenHasOneLineAReasonAndTheFilesHaveAll) {
+  const std::filesystem::path dir = std::filesystem::temp_directory_path() / "amaxscope_skipped";
+  std::filesystem::remove_all(dir);
+  ::testing::internal::CaptureStderr();
+  run_sessions({.ranks = 2,
+                .sizes = {.tp = 2},
+                .yaml = kEverything,
+                .adjust = [&](SessionOptions& options, int) { options.log_dir = dir; }},
+               [](SessionRank& self) {
+                 for (int i = 0; i < 7; ++i) self.session.layer(self.layer(fmt::format("block{}.fc1", i)));
+                 self.session.step();
+                 self.session.step();
+               });
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(printed,
+              ::testing::StartsWith("amaxscope: [rank 0] warning: skipped on block0.fc1, block1.fc1, "
+                                    "block2.fc1, block3.fc1 and 3 more: underflows%: no recipe"));
+  EXPECT_EQ(std::ranges::count(printed, '\n'), 1) << printed;
+  for (const int rank : {0, 1}) {
+    std::ifstream file(dir / "nvdlfw_inspect_logs" / fmt::format("nvdlfw_inspect_globalrank-{}.log", rank));
+    int lines = 0;
+    for (std::string line; std::getline(file, line);) {
+      lines +=
+          static_cast<int>(line.find("WARNING - block") != std::string::npos &&
+                           line.find("underflows% of activation is skipped: no recipe") != std::string::npos);
+    }
+    EXPECT_EQ(lines, 7) << "rank " << rank;
+  }
+  std::filesystem::remove_all(dir);
 }
 
 constexpr const char* kDelayedWhatIf = R"(
