@@ -1,11 +1,9 @@
 #include "features/dump_tensors.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "core/error.hpp"
 #include "features/inspecting.hpp"
-#include "runtime/storage/operand_parts.hpp"
 
 namespace amaxscope {
 
@@ -44,15 +42,17 @@ DumpTensors::DumpTensors(FeatureConfig config) : Feature(std::move(config)) {
 }
 
 void DumpTensors::attach(const FeatureServices& services) {
-  services_ = services;
   if (services.log_dir.empty()) {
     if (services.warn)
       services.warn(fmt::format("{} writes nothing: the session has no log directory", label()));
     return;
   }
   const std::int64_t budget = config().outer.get_integer(kBudget, 0);
-  folder_ = std::make_unique<DumpFolder>(dump_rank_folder(services.log_dir, services.world_rank),
-                                         budget == 0 ? std::nullopt : std::optional(budget), services.warn);
+  writer_ = std::make_unique<DumpWriter>(
+      services, services.log_dir,
+      DumpFolder::Terms{.who = "DumpTensors",
+                        .budget = budget == 0 ? std::nullopt : std::optional(budget),
+                        .budget_name = std::string(kBudget)});
 }
 
 void DumpTensors::register_tensor(const InspectedTensor& tensor, Registration& registration) {
@@ -68,51 +68,10 @@ Decision DumpTensors::inspect_tensor_enabled(const InspectedTensor& tensor, std:
   return Decision::of(params->schedule, iteration);
 }
 
-DumpMetadata DumpTensors::describe(const InspectContext& context) {
-  const InspectedTensor& tensor = context.tensor;
-  const auto own = [&](const std::vector<int>& ranks) {
-    return ranks.empty() ? std::vector<int>{services_.world_rank} : ranks;
-  };
-  DumpMetadata dump;
-  dump.identity = {.layer = tensor.layer,
-                   .tensor = tensor.name,
-                   .iteration = context.iteration,
-                   .microbatch = context.moment.microbatch,
-                   .phase = context.moment.phase};
-  if (std::exchange(iteration_, context.iteration) != context.iteration) occurrences_.clear();
-  dump.identity.occurrence = occurrences_[dump.identity]++;
-  dump.rank = services_.world_rank;
-  dump.layout = tensor.layout;
-  dump.tp_ranks = own(services_.tp_ranks);
-  dump.dp_ranks = own(services_.dp_ranks);
-  dump.stage_ranks = own(services_.stage_ranks);
-  dump.recipe = to_string(tensor.recipe);
-  dump.format = to_string(context.quantizer != nullptr ? context.quantizer->format() : context.x.dtype());
-  const Shape& shape = context.has_original         ? context.x.shape()
-                       : context.rowwise != nullptr ? context.rowwise->shape()
-                                                    : context.columnwise->shape();
-  dump.shape = fmt::format("{}", fmt::join(shape.extents(), ","));
-  dump.observed = tensor.description == nullptr;
-  if (const LayerDescription* layer = tensor.description) {
-    dump.tp_ranks =
-        layer->tp_group == nullptr ? std::vector{services_.world_rank} : layer->tp_group->world_ranks();
-    dump.layer_number = layer->number;
-    dump.parallel = layer->parallel;
-    dump.sequence_parallel = layer->sequence_parallel;
-    dump.gathers_before_quantizing = layer->gathers_before_quantizing;
-    dump.compute_dtype = layer->compute_dtype;
-  }
-  return dump;
-}
-
 void DumpTensors::inspect_tensor(const InspectContext& context) {
   const FeatureParams* params = params_of_inspected(config(), context.tensor);
-  if (params == nullptr || folder_ == nullptr) return;
-  const OperandParts parts = parts_of(context, *params);
-  if (parts.tensors().empty()) return;
-  DumpMetadata dump = describe(context);
-  dump.directions = parts.formats();
-  folder_->write(dump, parts.tensors());
+  if (params == nullptr || writer_ == nullptr) return;
+  writer_->write(context, parts_of(context, *params));
 }
 
 FeatureEntry dump_tensors_entry() {

@@ -3,15 +3,10 @@
 // budget, is skipped and recorded; the training goes on.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <string>
-#include <string_view>
 
-#include "features/dump_tensors_folder.hpp"
+#include "runtime/feature/dump_writer.hpp"
 #include "runtime/feature/registry.hpp"
-#include "runtime/storage/dump_file.hpp"
-#include "runtime/storage/safetensors.hpp"
 
 namespace amaxscope {
 
@@ -31,12 +26,7 @@ class DumpTensors final : public Feature {
   void inspect_tensor(const InspectContext& context) override;
 
  private:
-  DumpMetadata describe(const InspectContext& context);
-
-  FeatureServices services_;
-  std::unique_ptr<DumpFolder> folder_;  ///< null: nowhere to write
-  std::int64_t iteration_ = -1;         ///< of occurrences_
-  std::map<DumpIdentity, int> occurrences_;
+  std::unique_ptr<DumpWriter> writer_;  ///< null: nowhere to write
 };
 
 FeatureEntry dump_tensors_entry();

@@ -78,6 +78,9 @@ SessionOptions session_options(const TrainOptions& options, const std::string& l
   // A training that nobody can trust any more is not worth its cluster: the library's own default would go
   // on.
   result.failure_policy = FailurePolicy::kAbort;
+  result.watch_config = options.watch_config;
+  if (options.poll_every > 0) result.poll_every = options.poll_every;
+  result.dump_on_signal = !options.no_signals && !result.log_dir.empty();
   result.run_options = described(options);
   result.environment = environment;
   return result;

@@ -112,6 +112,15 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "--dtype", options.dtype, "T", "compute dtype: f32 (default) or bf16");
   add(app, "--device", options.device, "D", "auto (default) or cpu; not built yet: cuda");
   add(app, "--log-dir", options.log_dir, "DIR", "where logs go (default: amaxscope_logs/<date>-<time>)");
+  app.add_flag("--watch-config", options.watch_config,
+               "look at --config while training; an edited file takes effect on all ranks together");
+  add(app, "--poll-every", options.poll_every, "N",
+      "iterations between polls of the ranks, where something needs them (default: 1 when a feature has an "
+      "action, else 10)");
+  app.add_flag(
+      "--no-signals", options.no_signals,
+      "leave SIGUSR1 alone. Without it, and with a debug config, SIGUSR1 (also to mpirun) writes the "
+      "runtime's state on all ranks to events/ under the log directory at the next poll");
   app.add_flag("--json", options.json,
                "one JSON object on rank 0's standard output at the end, nothing else there");
 }
@@ -143,6 +152,9 @@ void validate(const TrainOptions& options, int world_size) {
   require_at_least("--top-k", options.top_k, 1);
   require_at_least("--eval-every", options.eval_every, 0);
   require_at_least("--save-every", options.save_every, 0);
+  require_at_least("--poll-every", options.poll_every, 0);
+  AMAXSCOPE_CHECK(!options.watch_config || !options.config.empty(), ErrorCode::kUsage,
+                  "--watch-config needs --config: there is no file to watch");
   AMAXSCOPE_CHECK((options.save_every > 0) == !options.save_dir.empty(), ErrorCode::kUsage,
                   "--save-every and --save-dir go together");
   AMAXSCOPE_CHECK(options.top_k <= std::max<std::int64_t>(options.experts, 1), ErrorCode::kUsage,
@@ -195,6 +207,9 @@ std::map<std::string, std::string> described(const TrainOptions& options) {
           {"save-dir", options.save_dir},
           {"eval-every", fmt::format("{}", options.eval_every)},
           {"recompute", options.recompute ? "true" : "false"},
+          {"watch-config", options.watch_config ? "true" : "false"},
+          {"poll-every", fmt::format("{}", options.poll_every)},
+          {"no-signals", options.no_signals ? "true" : "false"},
           {"inject", fmt::format("{}", fmt::join(options.inject, " "))},
           {"seed", fmt::format("{}", options.seed)},
           {"dtype", options.dtype},

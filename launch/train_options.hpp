@@ -42,6 +42,9 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   std::string dtype = "f32";
   std::string device = "auto";
+  bool watch_config = false;
+  std::int64_t poll_every = 0;  ///< 0: the session's choice
+  bool no_signals = false;
   std::string log_dir;  ///< empty: amaxscope_logs/<date>-<time>
   bool json = false;
 

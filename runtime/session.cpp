@@ -18,6 +18,22 @@ namespace amaxscope {
 namespace {
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr int kAbortStatus = 71;
+
+/// Patterns of the section that took layers of this rank by a part of a number.
+std::vector<std::string> number_hints(const ActiveConfig::Section& section) {
+  std::vector<std::string> hints;
+  const auto add = [&](const Pattern* pattern) {
+    if (pattern == nullptr) return;
+    std::vector<std::string> names;
+    std::ranges::copy_if(section.layers, std::back_inserter(names),
+                         [&](const std::string& name) { return pattern->found_in(name); });
+    if (std::optional<std::string> hint = number_hint(*pattern, names)) hints.push_back(std::move(*hint));
+  };
+  if (section.config->layers != nullptr) add(section.config->layers->deciding_pattern());
+  if (section.config->observe) add(&*section.config->observe);
+  return hints;
+}
+
 }  // namespace
 
 DebugSession::Impl::~Impl() {
@@ -33,43 +49,54 @@ DebugSession::Impl::~Impl() {
 void DebugSession::Impl::freeze() {
   if (!enabled) return;
   try {
-    stats_.settle();
+    active_->stats.settle();
   } catch (const Error& error) {
     fail(error);
   }
 }
 
 void DebugSession::Impl::scalar(std::string_view name, double value) {
-  if (!enabled) return;
-  for_each_feature([&](Feature& feature) { feature.inspect_scalar(name, value); });
+  if (!enabled || !active_->any_feature()) return;
+  active_->for_each_feature([&](Feature& feature) { feature.inspect_scalar(name, value); });
   if (is_world_leader()) scalars_.insert_or_assign(std::string(name), value);
 }
 
 void DebugSession::Impl::step() {
   std::vector<Event> events;
+  std::unique_ptr<Change> change;
   if (enabled) {
     try {
+      retired_.reset();
       if (!stepped_) first_step();
-      for_each_feature([&](Feature& feature) { feature.end_iteration(iteration); });
-      if (registrations_changed_) {
-        stats_.settle();
-        stats_.tell_skipped(groups_.stage == nullptr || groups_.stage->rank() == 0);
-        next_due_ = stats_.next_due(iteration).value_or(kNever);
-        registrations_changed_ = false;
+      active_->for_each_feature([&](Feature& feature) { feature.end_iteration(iteration); });
+      if (active_->registrations_changed) {
+        active_->stats.settle();
+        active_->stats.tell_skipped(groups_.stage == nullptr || groups_.stage->rank() == 0);
+        active_->next_due = active_->stats.next_due(iteration).value_or(kNever);
+        active_->registrations_changed = false;
       }
       StatStore::Reduced reduced;
-      if (iteration >= next_due_) {
-        reduced = stats_.reduce(iteration);
-        next_due_ = stats_.next_due(iteration + 1).value_or(kNever);
+      if (iteration >= active_->next_due) {
+        reduced = active_->stats.reduce(iteration);
+        active_->next_due = active_->stats.next_due(iteration + 1).value_or(kNever);
       }
       for (auto& [owner, finding] : reduced.findings) report(owner, std::move(finding));
-      events = agree_on_events();
+      std::optional<ConfigText> offered;
+      events = poll(offered);
+      if (offered) change = prepare_change(*offered, events);
+      if (poll_every_) recent_steps_.add(iteration, reduced.records);
+      if (!events.empty()) record_events(events);
       write_step(reduced.records, events);
     } catch (const Error& error) {
       fail(error);
+      change.reset();  // what was agreed on before, a stop, holds nevertheless
     }
+  } else if (detached && signal_ && signal_->seen()) {
+    signal_->taken();
+    write_state_report();
   }
   ++iteration;
+  if (change != nullptr) commit(std::move(change));
   if (tp_amax_ != nullptr) guarded_.guard(groups_.tp, "amax").set_iteration(iteration);
   act_on(events);
 }
@@ -92,30 +119,16 @@ void DebugSession::Impl::write_step(const std::vector<StatRecord>& records,
 
 void DebugSession::Impl::first_step() {
   stepped_ = true;
-  report_sections();
+  report_sections(*active_);
   write_run();
   if (!is_world_leader()) return;
-  for (const auto& [section, layers] : section_layers()) {
+  for (const auto& [section, layers] : active_->section_layers()) {
     log.info("section {} matches: {}", section,
              layers.empty() ? "nothing on this rank" : fmt::format("{}", fmt::join(layers, ", ")));
   }
 }
 
-std::vector<std::string> DebugSession::Impl::number_hints(const Section& section) const {
-  std::vector<std::string> hints;
-  const auto add = [&](const Pattern* pattern) {
-    if (pattern == nullptr) return;
-    std::vector<std::string> names;
-    std::ranges::copy_if(section.layers, std::back_inserter(names),
-                         [&](const std::string& name) { return pattern->found_in(name); });
-    if (std::optional<std::string> hint = number_hint(*pattern, names)) hints.push_back(std::move(*hint));
-  };
-  if (section.config->layers != nullptr) add(section.config->layers->deciding_pattern());
-  if (section.config->observe) add(&*section.config->observe);
-  return hints;
-}
-
-void DebugSession::Impl::report_sections() {
+void DebugSession::Impl::report_sections(const ActiveConfig& active) {
   // A section that only another pipeline stage's layers match is in use, and what is to be said of its layers
   // is said once, by the first rank that has them: two words a section, MAX over the world.
   const std::uint32_t world =
@@ -124,7 +137,7 @@ void DebugSession::Impl::report_sections() {
       groups_.world == nullptr ? 1 : world - static_cast<std::uint32_t>(groups_.world->rank());
   std::vector<std::uint32_t> used;
   std::vector<std::vector<std::string>> hints;
-  for (const Section& section : sections_) {
+  for (const ActiveConfig::Section& section : active.sections) {
     used.push_back(static_cast<std::uint32_t>(!section.layers.empty()));
     hints.push_back(number_hints(section));
   }
@@ -134,20 +147,21 @@ void DebugSession::Impl::report_sections() {
     guard.set_iteration(iteration);
     guard.reduce_max_in_frames(used, {.what = "sections in use"});
   }
-  for (std::size_t i = 0; i < sections_.size(); ++i) {
-    if (used[sections_.size() + i] != mine) continue;
+  for (std::size_t i = 0; i < active.sections.size(); ++i) {
+    if (used[active.sections.size() + i] != mine) continue;
     for (const std::string& hint : hints[i]) {
-      log.warn("{}:{}:{}: section \"{}\": {}", config_.source, sections_[i].config->position.line,
-               sections_[i].config->position.column, sections_[i].config->name, hint);
+      log.warn("{}:{}:{}: section \"{}\": {}", active.config.source, active.sections[i].config->position.line,
+               active.sections[i].config->position.column, active.sections[i].config->name, hint);
     }
   }
   const std::vector<std::string> known(layer_names_.begin(), layer_names_.end());
   std::vector<std::string> problems;
-  for (std::size_t i = 0; i < sections_.size(); ++i) {
+  for (std::size_t i = 0; i < active.sections.size(); ++i) {
     if (used[i] != 0) continue;
-    const ConfigSection& section = *sections_[i].config;
-    std::string problem = fmt::format("{}:{}:{}: section \"{}\" matched no layer on any rank", config_.source,
-                                      section.position.line, section.position.column, section.name);
+    const ConfigSection& section = *active.sections[i].config;
+    std::string problem =
+        fmt::format("{}:{}:{}: section \"{}\" matched no layer on any rank", active.config.source,
+                    section.position.line, section.position.column, section.name);
     const std::vector<std::string> close = nearest(section.name, known, 3);
     if (!close.empty()) problem += fmt::format("; layers are called like {}", fmt::join(close, ", "));
     problems.push_back(std::move(problem));
@@ -232,9 +246,7 @@ void DebugSession::Impl::close() {
 }
 
 std::map<std::string, std::vector<std::string>> DebugSession::Impl::section_layers() const {
-  std::map<std::string, std::vector<std::string>> result;
-  for (const Section& section : sections_) result[section.config->name] = section.layers;
-  return result;
+  return active_->section_layers();
 }
 
 DebugSession::DebugSession(const FeatureRegistry& registry, const SessionGroups& groups,
@@ -269,6 +281,7 @@ void DebugSession::log_tensor_stats(std::string_view layer, std::string_view ten
 void DebugSession::set_reduction_group(Communicator* group) { impl_->set_reduction_group(group); }
 void DebugSession::save_state(const std::filesystem::path& dir) const { impl_->save_state(dir); }
 void DebugSession::load_state(const std::filesystem::path& dir) { impl_->load_state(dir); }
+void DebugSession::replace_config(const std::string& text) { impl_->replace_config(text); }
 void DebugSession::step() { impl_->step(); }
 void DebugSession::close() { impl_->close(); }
 Log& DebugSession::log() noexcept { return impl_->log; }

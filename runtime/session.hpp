@@ -64,6 +64,13 @@ struct SessionOptions {
   /// Iterations between polls of the ranks, where something needs them. None: 1 when a feature's findings set
   /// off the job, else 10.
   std::optional<std::int64_t> poll_every;
+  /// Rank 0 of the world looks at config_path at every poll; an edited file takes effect on all ranks.
+  bool watch_config = false;
+  bool replaceable_config = false;  ///< replace_config() may be called
+  /// SIGUSR1 asks for the state of the runtime (events/ under log_dir), from now on until the session ends.
+  bool dump_on_signal = false;
+  std::size_t ring_steps = 16;  ///< steps with statistics that are kept for the record of an event
+  std::int64_t event_dump_bytes = 256 << 20;       ///< of tensors, that a rank writes at most around events
   bool log_all_ranks = false;                      ///< records of every rank of a group instead of its leader
   bool strict = false;                             ///< a section that matches no layer is an error
   std::map<std::string, std::string> run_options;  ///< the trainer's, for run.json
@@ -115,7 +122,7 @@ class DebugSession {
   void freeze();
 
   [[nodiscard]] std::int64_t iteration() const noexcept;
-  /// Something is configured and the session has not detached.
+  /// Something is configured, or may be while the run goes on, and the session has not detached.
   [[nodiscard]] bool enabled() const noexcept;
   [[nodiscard]] bool detached() const noexcept;
 
@@ -149,6 +156,14 @@ class DebugSession {
   /// number of ranks. The iteration becomes the saved one. Local. Throws Error(kInput) for a file that is
   /// damaged or of another config, saying what differs, Error(kIo), Error(kUsage) after a step.
   void load_state(const std::filesystem::path& dir);
+
+  /// Offers another config to all ranks, instead of the one in force (and of what a watched file held).
+  /// Counts on rank 0 of the world, where it waits for the next poll; does nothing on another rank. It takes
+  /// effect at the iteration after that poll, everywhere or nowhere. Handles of layers stay valid. A feature
+  /// goes on with what it has learned where it stands in a section of the same name again, else it starts
+  /// anew. Local. Throws Error(kConfig) for a text that is not valid, Error(kUsage) without
+  /// SessionOptions::replaceable_config.
+  void replace_config(const std::string& text);
 
   /// Ends an iteration: reduces what is due, writes it, advances. Collective over a group that has something
   /// due, and over the world when a poll is. Throws Error(kStopped), the same on all ranks of the world, when

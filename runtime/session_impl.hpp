@@ -1,28 +1,32 @@
 // Inside of DebugSession; not for users.
 #pragma once
 
-#include <list>
+#include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "runtime/config/config.hpp"
+#include "runtime/active_config.hpp"
 #include "runtime/guarded_groups.hpp"
+#include "runtime/live/config_watch.hpp"
 #include "runtime/live/poll.hpp"
+#include "runtime/live/recent_steps.hpp"
+#include "runtime/live/signal_flag.hpp"
 #include "runtime/session.hpp"
 #include "runtime/sinks/run_file.hpp"
-#include "runtime/stats/stat_store.hpp"
 
 namespace amaxscope {
 
-/// A registered GEMM layer with something configured on it.
+/// A registered GEMM layer with something configured on it, or on which something may be when the config
+/// changes.
 struct LayerHandle::State {
   LayerDescription description;
+  OperandQuantizers parents;
   DebugServices services;
-  std::vector<Feature*> features;
-  std::array<std::unique_ptr<DebugQuantizer>, kAllTensors.size()> quantizers;  ///< by TensorKind
+  LayerParts parts;  ///< quantizers: none without features
   Gate gate;
   std::int64_t planned_iteration = -1;
   bool any_enabled = false;
@@ -51,6 +55,7 @@ class DebugSession::Impl {
   void set_reduction_group(Communicator* group);
   void save_state(const std::filesystem::path& dir) const;
   void load_state(const std::filesystem::path& dir);
+  void replace_config(const std::string& text);
   void step();
   void close();
 
@@ -62,59 +67,81 @@ class DebugSession::Impl {
   Log log;
 
  private:
-  /// A section of the YAML at work.
-  struct Section {
-    const ConfigSection* config = nullptr;
-    std::vector<std::unique_ptr<Feature>> features;
-    std::vector<std::string> layers;  ///< matched on this rank
-  };
   /// A tensor that belongs to no GEMM: observed, or of the base namespace.
   struct FreeTensor {
     InspectedTensor tensor;
     std::vector<Feature*> features;
     std::int64_t next = 0;
+    StatPlacement placement;
+    bool base = false;
   };
-
-  /// action(feature) for each that is at work, in the order of the file.
-  template <class Action>
-  void for_each_feature(Action&& action) const {
-    for (const Section& section : sections_) {
-      for (const auto& feature : section.features) action(*feature);
-    }
-  }
+  /// Another config, made ready to take the place of the one in force.
+  struct Change {
+    std::unique_ptr<ActiveConfig> active;
+    std::vector<std::pair<LayerHandle::State*, LayerParts>> layers;
+    std::vector<std::pair<FreeTensor*, std::vector<Feature*>>> free_tensors;
+  };
+  /// The text of a config and where it comes from.
+  struct ConfigText {
+    std::string source;
+    std::string text;
+  };
 
   void start();
   void open_sinks();
   void write_run();
-  void make_features();
-  void attach_features();
+  void attach_features(ActiveConfig& active);
+  void make_tp_agreement(ActiveConfig& active);
+  /// Whether a config may come that is not there yet.
+  [[nodiscard]] bool accepts_changes() const noexcept {
+    return options_.watch_config || options_.replaceable_config;
+  }
   [[nodiscard]] bool is_world_leader() const noexcept;
   [[nodiscard]] bool alters_numerics() const;
   [[nodiscard]] FailurePolicy failure_policy() const;
 
-  std::vector<Feature*> match_layer(const LayerDescription& description);
-  void register_gemm_tensors(LayerHandle::State& state, const OperandQuantizers& parents);
-  void register_tensor(Feature& feature, const InspectedTensor& tensor);
+  /// The features for a layer, after they have agreed to serve it. Throws Error(kConfig).
+  std::vector<Feature*> admit(const LayerDescription& description, ActiveConfig& active);
+  /// Makes the debug quantizers and declares what the features want to know.
+  LayerParts make_parts(const LayerHandle::State& state, std::vector<Feature*> features,
+                        ActiveConfig& active);
   FreeTensor& free_tensor(std::string_view name, std::string_view tensor, Layout layout, Phase phase,
                           bool base, Communicator* group);
-  void register_free(FreeTensor& target, const StatPlacement& placement, bool base);
+  /// Declares what the features want to know of it.
+  static void register_free(const FreeTensor& target, const std::vector<Feature*>& features,
+                            ActiveConfig& active);
   void inspect_free(FreeTensor& target, const TensorView& view, const TensorMoment& moment,
                     const TensorView* weight = nullptr, const TensorView* normalized_gradient = nullptr);
 
   void first_step();
-  void report_sections();
-  /// Patterns of the section that took layers of this rank by a part of a number.
-  [[nodiscard]] std::vector<std::string> number_hints(const Section& section) const;
+  /// What is to be said of sections and what they match. Collective over the world; throws Error(kConfig) in
+  /// strict mode.
+  void report_sections(const ActiveConfig& active);
   void write_step(const std::vector<StatRecord>& records, const std::vector<Event>& events);
   /// Logs it now; the sinks get it with the step, the other ranks with the next poll. feature: whose finding
   /// it is, or null.
   void report(const Feature* feature, Finding finding);
   /// Polls the ranks from now on when something needs it. Collective over the world.
   void start_poll();
-  /// What all ranks have to say, when a poll is due; the same on all of them.
-  std::vector<Event> agree_on_events();
-  /// After the step. Throws Error(kStopped), the same on all ranks.
-  void act_on(const std::vector<Event>& events) const;
+  /// What all ranks have to say, when a poll is due; the same on all of them. change: a new config.
+  std::vector<Event> poll(std::optional<ConfigText>& change);
+  void raise_signal();
+  void look_for_config();
+  /// A new config that is valid waits for the next poll; another is reported and forgotten.
+  void offer_config(ConfigText offered);
+  [[nodiscard]] ConfigText share_config(std::size_t bytes);
+  /// Whether the stage went well on all ranks; what went wrong is logged. Collective over the world.
+  bool all_ready(const ConfigText& text, const std::function<void()>& stage);
+  /// Collective. Null: it cannot be served, and the one in force stays.
+  std::unique_ptr<Change> prepare_change(const ConfigText& text, std::vector<Event>& events);
+  /// From the iteration that begins now.
+  void commit(std::unique_ptr<Change> change);
+  /// Writes what led to the events, on every rank.
+  void record_events(const std::vector<Event>& events);
+  /// Writes what the runtime is doing, and says where.
+  void write_state_report();
+  /// After the step: dumps in the iteration that begins now. Throws Error(kStopped), the same on all ranks.
+  void act_on(const std::vector<Event>& events);
   [[nodiscard]] int own_rank() const;
   [[nodiscard]] std::filesystem::path state_file(const std::filesystem::path& dir) const;
   /// After an error of the runtime's own: detaches, or ends the job. Returns only when detached.
@@ -129,15 +156,12 @@ class DebugSession::Impl {
   SessionGroups groups_;
   PlacementGroups placement_;
   SessionOptions options_;
-  Config config_;
   RunDescription run_;
-  std::vector<Section> sections_;
-  bool observing_ = false;  ///< some section observes
 
   GuardedGroups guarded_;
-  StatStore stats_;
+  std::unique_ptr<ActiveConfig> active_;  ///< never null
+  std::unique_ptr<Change> retired_;       ///< the config before; a late backward may still use it
   std::unique_ptr<AmaxReducer> tp_amax_;
-  std::unique_ptr<RegistrationAgreement> tp_agreement_;
   std::map<std::string, std::unique_ptr<LayerHandle::State>, std::less<>> layers_;
   std::set<std::string, std::less<>> layer_names_;
   std::map<std::pair<std::string, std::string>, std::unique_ptr<FreeTensor>> free_tensors_;
@@ -149,8 +173,12 @@ class DebugSession::Impl {
   std::optional<Poll> poll_;
   std::optional<std::int64_t> poll_every_;  ///< none: nothing needs it
   std::vector<Event> raised_;               ///< on this rank since the last poll
-  std::int64_t next_due_ = 0;               ///< first iteration at which step() has statistics to reduce
-  bool registrations_changed_ = true;       ///< since next_due_ was looked up
+  std::optional<SignalFlag> signal_;
+  std::chrono::steady_clock::time_point signal_answered_{};
+  std::optional<ConfigWatch> watch_;   ///< of the first rank of the world
+  std::optional<ConfigText> offered_;  ///< valid, not yet told to the others
+  RecentSteps recent_steps_;
+  std::int64_t event_records_ = 0;
   bool stepped_ = false;
   bool closed_ = false;
 };

@@ -43,7 +43,7 @@ void LayerHandle::State::plan() {
   planned_iteration = *gate.now;
   any_enabled = false;
   std::int64_t next = kNever;
-  for (const std::unique_ptr<DebugQuantizer>& quantizer : quantizers) {
+  for (const std::unique_ptr<DebugQuantizer>& quantizer : parts.quantizers) {
     quantizer->begin_iteration(planned_iteration);
     any_enabled = any_enabled || quantizer->any_feature_enabled();
     next = std::min(next, quantizer->next_debug_iteration().value_or(kNever));
@@ -56,22 +56,16 @@ DebugQuantizer* LayerHandle::quantizer(TensorKind tensor) const {
   if (!active()) return nullptr;
   if (state_->planned_iteration != *gate_->now) state_->plan();
   if (!state_->any_enabled) return nullptr;
-  DebugQuantizer& quantizer = *state_->quantizers[static_cast<std::size_t>(tensor)];
+  DebugQuantizer& quantizer = *state_->parts.quantizers[static_cast<std::size_t>(tensor)];
   return quantizer.any_feature_enabled() ? &quantizer : nullptr;
 }
 
-std::vector<Feature*> DebugSession::Impl::match_layer(const LayerDescription& description) {
-  std::vector<Feature*> features;
-  for (Section& section : sections_) {
-    if (section.config->layers == nullptr ||
-        !section.config->layers->matches(description.name, description.number)) {
-      continue;
-    }
-    section.layers.push_back(description.name);
-    for (const auto& feature : section.features) {
-      if (!feature->config().base_namespace) features.push_back(feature.get());
-    }
-  }
+std::vector<Feature*> DebugSession::Impl::admit(const LayerDescription& description, ActiveConfig& active) {
+  std::vector<Feature*> features = active.match(description);
+  const LayerTerms terms{options_.amax_scope,
+                         [this](const std::string& message) { log.warn("{}", message); }};
+  for (const Feature* feature : features) feature->admit_layer(description, terms);
+  if (!features.empty()) check_plans(description, features, description.recipe != RecipeKind::kNone);
   return features;
 }
 
@@ -81,17 +75,13 @@ LayerHandle DebugSession::Impl::layer(const LayerDescription& description, Opera
       layer_names_.insert(description.name).second, ErrorCode::kUsage,
       "a layer named \"{}\" is registered already; every GEMM layer of a rank needs a name of its own",
       description.name);
-  std::vector<Feature*> features = match_layer(description);
-  if (features.empty()) return {};
-  const LayerTerms terms{options_.amax_scope,
-                         [this](const std::string& message) { log.warn("{}", message); }};
-  for (const Feature* feature : features) feature->admit_layer(description, terms);
-  check_plans(description, features, description.recipe != RecipeKind::kNone);
+  std::vector<Feature*> features = admit(description, *active_);
+  if (features.empty() && !accepts_changes()) return {};
 
   auto owned = std::make_unique<LayerHandle::State>();
   LayerHandle::State& state = *owned;
   state.description = description;
-  state.features = std::move(features);
+  state.parents = std::move(parents);
   state.services.amax_scope = options_.amax_scope;
   state.services.hook_failed = [this](const Feature& feature, const InspectedTensor& tensor, bool altering,
                                       const std::exception& error) {
@@ -104,8 +94,8 @@ LayerHandle DebugSession::Impl::layer(const LayerDescription& description, Opera
                     description.name);
     state.services.tp_amax = tp_amax_.get();
   }
-  state.gate = {&iteration, iteration};
-  register_gemm_tensors(state, parents);
+  state.gate = {&iteration, features.empty() ? kNever : iteration};
+  if (!features.empty()) state.parts = make_parts(state, std::move(features), *active_);
   layers_.emplace(description.name, std::move(owned));
 
   LayerHandle handle;
@@ -114,42 +104,40 @@ LayerHandle DebugSession::Impl::layer(const LayerDescription& description, Opera
   return handle;
 }
 
-void DebugSession::Impl::register_gemm_tensors(LayerHandle::State& state, const OperandQuantizers& parents) {
+LayerParts DebugSession::Impl::make_parts(const LayerHandle::State& state, std::vector<Feature*> features,
+                                          ActiveConfig& active) {
   const auto parent_of = [&](TensorKind tensor) -> std::shared_ptr<Quantizer> {
     switch (tensor) {
       case TensorKind::kActivation:
-        return parents.activation;
+        return state.parents.activation;
       case TensorKind::kWeight:
-        return parents.weight;
+        return state.parents.weight;
       case TensorKind::kGradient:
-        return parents.gradient;
+        return state.parents.gradient;
       default:
         return nullptr;
     }
   };
+  LayerParts parts{.features = std::move(features), .quantizers = {}};
   for (const TensorKind tensor : kAllTensors) {
-    auto& quantizer = state.quantizers[static_cast<std::size_t>(tensor)];
-    quantizer = std::make_unique<DebugQuantizer>(state.description, tensor, parent_of(tensor), state.features,
+    auto& quantizer = parts.quantizers[static_cast<std::size_t>(tensor)];
+    quantizer = std::make_unique<DebugQuantizer>(state.description, tensor, parent_of(tensor), parts.features,
                                                  state.services);
     const InspectedTensor& inspected = quantizer->inspected();
-    stats_.place(inspected, place_statistic(placement_, inspected.layout, token_split(tensor)));
-    for (Feature* feature : state.features) register_tensor(*feature, inspected);
+    active.stats.place(inspected, place_statistic(placement_, inspected.layout, token_split(tensor)));
+    for (Feature* feature : parts.features) active.register_tensor(*feature, inspected);
   }
   std::vector<std::string> names;
-  for (const Feature* feature : state.features) {
+  for (const Feature* feature : parts.features) {
     names.push_back(fmt::format("{}/{}", feature->config().section, feature->config().name));
   }
   const LayerDescription& layer = state.description;
-  stats_.add_registration(
+  active.stats.add_registration(
       groups_.stage, fmt::format("{} {}{} recipe={} features: {}", layer.name, to_string(layer.parallel),
                                  layer.sequence_parallel ? "+sequence_parallel" : "", to_string(layer.recipe),
                                  fmt::join(names, ", ")));
-  registrations_changed_ = true;
-}
-
-void DebugSession::Impl::register_tensor(Feature& feature, const InspectedTensor& tensor) {
-  stats_.set_owner(&feature);
-  feature.register_tensor(tensor, stats_);
+  active.registrations_changed = true;
+  return parts;
 }
 
 void DebugSession::Impl::set_reduction_group(Communicator* group) {
@@ -161,12 +149,12 @@ void DebugSession::Impl::set_reduction_group(Communicator* group) {
 
 void DebugSession::Impl::observe(std::string_view name, std::string_view kind, const TensorView& view,
                                  Layout layout, const TensorMoment& moment) {
-  if (!enabled || !observing_) return;
+  if (!enabled || !active_->observing) return;
   inspect_free(free_tensor(name, kind, layout, moment.phase, /*base=*/false, nullptr), view, moment);
 }
 
 bool DebugSession::Impl::observes_update(std::string_view name, Layout layout) {
-  if (!enabled || !observing_) return false;
+  if (!enabled || !active_->observing) return false;
   FreeTensor& target = free_tensor(name, kUpdateKind, layout, Phase::kForward, /*base=*/false, nullptr);
   if (iteration < target.next) return false;
   std::int64_t next = kNever;
@@ -182,7 +170,7 @@ bool DebugSession::Impl::observes_update(std::string_view name, Layout layout) {
 void DebugSession::Impl::observe_update(std::string_view name, const TensorView& weight_before,
                                         const TensorView& update, Layout layout,
                                         const TensorView* normalized_gradient) {
-  if (!enabled || !observing_) return;
+  if (!enabled || !active_->observing) return;
   inspect_free(free_tensor(name, kUpdateKind, layout, Phase::kForward, /*base=*/false, nullptr), update, {},
                &weight_before, normalized_gradient);
 }
@@ -207,7 +195,8 @@ DebugSession::Impl::FreeTensor& DebugSession::Impl::free_tensor(std::string_view
   target->tensor.training_phase = phase == Phase::kBackward ? Phase::kBackward : Phase::kForward;
   target->tensor.same_over_dp = !base && token_split(tensor) == TokenSplit::kSameEverywhere;
   target->next = iteration;
-  StatPlacement placement;
+  target->base = base;
+  StatPlacement& placement = target->placement;
   if (base) {
     if (group != nullptr && group->size() > 1) {
       placement.group = group;
@@ -219,34 +208,20 @@ DebugSession::Impl::FreeTensor& DebugSession::Impl::free_tensor(std::string_view
   } else {
     placement = place_statistic(placement_, layout, token_split(tensor));
   }
-  register_free(*target, placement, base);
+  target->features = active_->match(target->tensor, base);
+  if (target->features.empty()) {
+    target->next = kNever;
+  } else {
+    register_free(*target, target->features, *active_);
+  }
   return *target;
 }
 
-void DebugSession::Impl::register_free(FreeTensor& target, const StatPlacement& placement, bool base) {
-  for (Section& section : sections_) {
-    const bool chosen =
-        base ? section.config->layers != nullptr &&
-                   section.config->layers->matches(target.tensor.layer, std::nullopt)
-             : section.config->observe && section.config->observe->found_in(target.tensor.layer);
-    if (!chosen) continue;
-    bool used = false;
-    for (const auto& feature : section.features) {
-      if (feature->config().base_namespace != base) continue;
-      target.features.push_back(feature.get());
-      used = true;
-    }
-    if (used && std::ranges::find(section.layers, target.tensor.layer) == section.layers.end()) {
-      section.layers.push_back(target.tensor.layer);
-    }
-  }
-  if (target.features.empty()) {
-    target.next = kNever;
-    return;
-  }
-  stats_.place(target.tensor, placement);
-  for (Feature* feature : target.features) register_tensor(*feature, target.tensor);
-  registrations_changed_ = true;
+void DebugSession::Impl::register_free(const FreeTensor& target, const std::vector<Feature*>& features,
+                                       ActiveConfig& active) {
+  active.stats.place(target.tensor, target.placement);
+  for (Feature* feature : features) active.register_tensor(*feature, target.tensor);
+  active.registrations_changed = true;
 }
 
 void DebugSession::Impl::inspect_free(FreeTensor& target, const TensorView& view, const TensorMoment& moment,

@@ -44,22 +44,31 @@ DebugSession::Impl::Impl(const FeatureRegistry& feature_registry, const SessionG
       groups_(session_groups),
       options_(std::move(session_options)),
       guarded_({.deadline = options_.deadline, .clock = nullptr}),
-      stats_(guarded_, log) {
+      active_(std::make_unique<ActiveConfig>(Config{}, registry_, guarded_, log, 0)),
+      recent_steps_(options_.ring_steps) {
   AMAXSCOPE_CHECK(options_.poll_every.value_or(1) >= 1, ErrorCode::kUsage,
                   "poll_every is {}; it must be at least 1", *options_.poll_every);
   iteration = options_.first_iteration;
+  AMAXSCOPE_CHECK(options_.event_dump_bytes >= 0, ErrorCode::kUsage,
+                  "event_dump_bytes is {}; it must be at least 0", options_.event_dump_bytes);
+  AMAXSCOPE_CHECK(!options_.watch_config || options_.config_path.has_value(), ErrorCode::kUsage,
+                  "watch_config needs a config_path: there is no file to watch");
+  if (!options_.environment.enabled) return;
+  if (options_.dump_on_signal) signal_.emplace();
   const bool configured = options_.config_path.has_value() || options_.config_text.has_value();
-  if (!configured || !options_.environment.enabled) return;
+  if (!configured && !options_.replaceable_config) return;
   start();
 }
 
 void DebugSession::Impl::start() {
   CollectiveGuard* control = groups_.world == nullptr ? nullptr : &guarded_.guard(groups_.world, "control");
   if (control != nullptr) control->set_iteration(iteration);
-  config_ = load_agreed_config(control, options_.config_path, options_.config_text, registry_);
-  make_features();
+  std::optional<std::string> text = options_.config_text;
+  if (!text && !options_.config_path) text.emplace();
+  active_ = std::make_unique<ActiveConfig>(load_agreed_config(control, options_.config_path, text, registry_),
+                                           registry_, guarded_, log, options_.event_dump_bytes);
   if (is_world_leader()) {
-    for (const std::string& warning : config_.warnings) log.warn("{}", warning);
+    for (const std::string& warning : active_->config.warnings) log.warn("{}", warning);
   }
 
   placement_ = {.world = groups_.world,
@@ -67,34 +76,40 @@ void DebugSession::Impl::start() {
                 .dp_cp = groups_.dp_cp,
                 .stage = groups_.stage,
                 .count_every_replica = options_.replica_counting == ReplicaCounting::kTe};
-  bool any = false;
-  for (const Section& section : sections_) any = any || !section.features.empty();
-  if (!any) return;
+  if (!active_->any_feature() && !accepts_changes()) return;
 
   enabled = true;
   run_.run_id = new_run_id();
   if (control != nullptr && control->group().size() > 1) {
     run_.run_id = broadcast_text(control->group(), run_.run_id, /*root=*/0, {.what = "run id"});
   }
-  // The stage's group is made now, while every rank is here; its list is what tensor-parallel ranks compare,
-  // too.
-  static_cast<void>(stats_.registrations(groups_.stage));
   if (groups_.tp != nullptr && groups_.tp->size() > 1) {
     CollectiveGuard& guard = guarded_.guard(groups_.tp, "amax");
     guard.set_iteration(iteration);
-    tp_agreement_ = std::make_unique<RegistrationAgreement>(guard, stats_.registrations(groups_.stage));
-    tp_amax_ = std::make_unique<AmaxReducer>(guard, [this] { tp_agreement_->settle(); });
+    tp_amax_ = std::make_unique<AmaxReducer>(guard, [this] { active_->tp_agreement->settle(); });
   }
+  make_tp_agreement(*active_);
   open_sinks();
-  attach_features();
+  attach_features(*active_);
   start_poll();
+  if (options_.watch_config && is_world_leader()) {
+    watch_.emplace(options_.config_path.value(), active_->config.text);
+  }
   write_run();
+}
+
+void DebugSession::Impl::make_tp_agreement(ActiveConfig& active) {
+  // The stage's group is made now, while every rank is here; its list is what tensor-parallel ranks compare,
+  // too.
+  const RegistrationList& list = active.stats.registrations(groups_.stage);
+  if (tp_amax_ == nullptr) return;
+  active.tp_agreement = std::make_unique<RegistrationAgreement>(guarded_.guard(groups_.tp, "amax"), list);
 }
 
 int DebugSession::Impl::own_rank() const { return world_rank(groups_); }
 
-void DebugSession::Impl::attach_features() {
-  stats_.set_groups(placement_);
+void DebugSession::Impl::attach_features(ActiveConfig& active) {
+  active.stats.set_groups(placement_);
   const auto ranks_of = [this](const Communicator* group) {
     return group == nullptr ? std::vector{own_rank()} : group->world_ranks();
   };
@@ -109,27 +124,13 @@ void DebugSession::Impl::attach_features() {
                            .tp_ranks = ranks_of(groups_.tp),
                            .dp_ranks = ranks_of(groups_.dp_cp),
                            .stage_ranks = ranks_of(groups_.stage)};
-  for_each_feature([&](Feature& feature) {
+  active.for_each_feature([&](Feature& feature) {
     services.report = [this, &feature](Finding finding) { report(&feature, std::move(finding)); };
-    stats_.set_owner(&feature);
+    active.stats.set_owner(&feature);
     feature.attach(services);
-    feature.register_session(stats_);
+    feature.register_session(active.stats);
   });
-}
-
-void DebugSession::Impl::make_features() {
-  for (const ConfigSection& section : config_.sections) {
-    if (!section.enabled) continue;
-    Section& active = sections_.emplace_back();
-    active.config = &section;
-    for (const FeatureConfig& feature : section.features) {
-      const FeatureEntry* entry = registry_.find(feature.name, feature.base_namespace);
-      AMAXSCOPE_CHECK(entry != nullptr, ErrorCode::kInternal, "feature {} passed the check but is unknown",
-                      feature.name);
-      active.features.push_back(entry->make(feature));
-    }
-    observing_ = observing_ || section.observe.has_value();
-  }
+  if (active.event_dump != nullptr) active.event_dump->attach(services);
 }
 
 void DebugSession::Impl::open_sinks() {
@@ -148,26 +149,20 @@ void DebugSession::Impl::open_sinks() {
 
 void DebugSession::Impl::write_run() {
   if (options_.log_dir.empty() || !is_world_leader()) return;
-  run_.config_source = config_.source;
-  run_.config_text = config_.text;
-  run_.config_digest = text_digest(config_.text);
+  if (run_.config_changes.empty()) {
+    run_.config_source = active_->config.source;
+    run_.config_text = active_->config.text;
+    run_.config_digest = text_digest(active_->config.text);
+    run_.alters_numerics = active_->altering();
+    run_.section_layers = active_->section_layers();
+    run_.options["failure_policy"] = failure_policy() == FailurePolicy::kDetach ? "detach" : "abort";
+  }
   run_.world_size = groups_.world == nullptr ? 1 : groups_.world->size();
   run_.parallel = {{"tp", groups_.tp == nullptr ? 1 : groups_.tp->size()},
                    {"dp_cp", groups_.dp_cp == nullptr ? 1 : groups_.dp_cp->size()}};
   run_.options = options_.run_options;
   run_.options["amax_scope"] = to_string(options_.amax_scope);
   run_.options["replica_counting"] = options_.replica_counting == ReplicaCounting::kTe ? "te" : "once";
-  run_.options["failure_policy"] = failure_policy() == FailurePolicy::kDetach ? "detach" : "abort";
-  run_.alters_numerics.clear();
-  for (const Section& section : sections_) {
-    for (const auto& feature : section.features) {
-      if (feature->alters_numerics()) {
-        run_.alters_numerics.push_back(
-            fmt::format("{} in section {}", feature->config().name, section.config->name));
-      }
-    }
-  }
-  run_.section_layers = section_layers();
   run_.first_iteration = options_.first_iteration;
   if (run_.start == std::chrono::system_clock::time_point{}) run_.start = std::chrono::system_clock::now();
   write_run_file(options_.log_dir, run_);
@@ -177,14 +172,7 @@ bool DebugSession::Impl::is_world_leader() const noexcept {
   return groups_.world == nullptr || groups_.world->rank() == 0;
 }
 
-bool DebugSession::Impl::alters_numerics() const {
-  for (const Section& section : sections_) {
-    for (const auto& feature : section.features) {
-      if (feature->alters_numerics()) return true;
-    }
-  }
-  return false;
-}
+bool DebugSession::Impl::alters_numerics() const { return !active_->altering().empty(); }
 
 FailurePolicy DebugSession::Impl::failure_policy() const {
   return options_.failure_policy.value_or(alters_numerics() ? FailurePolicy::kAbort : FailurePolicy::kDetach);

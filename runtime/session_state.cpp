@@ -37,7 +37,7 @@ std::filesystem::path DebugSession::Impl::state_file(const std::filesystem::path
 
 void DebugSession::Impl::save_state(const std::filesystem::path& dir) const {
   std::map<std::string, std::vector<std::uint64_t>> words;
-  for (const Section& section : sections_) {
+  for (const ActiveConfig::Section& section : active_->sections) {
     for (std::size_t i = 0; i < section.features.size(); ++i) {
       FeatureState state;
       section.features[i]->save_state(state);
@@ -55,7 +55,7 @@ void DebugSession::Impl::save_state(const std::filesystem::path& dir) const {
   write_safetensors(state_file(dir), tensors,
                     {{"format", std::string(kFormat)},
                      {"iteration", fmt::format("{}", iteration)},
-                     {"config", config_.text.empty() ? "none" : text_digest(config_.text)},
+                     {"config", active_->config.text.empty() ? "none" : text_digest(active_->config.text)},
                      {"world", fmt::format("{}", groups_.world == nullptr ? 1 : groups_.world->size())},
                      {"digest", digest}});
 }
@@ -70,7 +70,7 @@ void DebugSession::Impl::load_state(const std::filesystem::path& dir) {
                     found == file.metadata().end() ? "missing" : found->second, wanted);
   };
   expect("format", std::string(kFormat));
-  expect("config", config_.text.empty() ? "none" : text_digest(config_.text));
+  expect("config", active_->config.text.empty() ? "none" : text_digest(active_->config.text));
   expect("world", fmt::format("{}", groups_.world == nullptr ? 1 : groups_.world->size()));
   std::map<std::string, std::vector<std::uint64_t>> words;
   for (const StoredTensor& tensor : file.tensors()) {
@@ -82,7 +82,7 @@ void DebugSession::Impl::load_state(const std::filesystem::path& dir) {
   }
   expect("digest", digest_of(words));
   iteration = std::stoll(file.metadata().at("iteration"));
-  for (const Section& section : sections_) {
+  for (const ActiveConfig::Section& section : active_->sections) {
     for (std::size_t i = 0; i < section.features.size(); ++i) {
       const std::string prefix = feature_prefix(section.config->name, i, section.features[i]->config().name);
       FeatureState state;
@@ -92,7 +92,7 @@ void DebugSession::Impl::load_state(const std::filesystem::path& dir) {
       section.features[i]->load_state(state);
     }
   }
-  registrations_changed_ = true;
+  active_->registrations_changed = true;
   if (tp_amax_ != nullptr) guarded_.guard(groups_.tp, "amax").set_iteration(iteration);
 }
 

@@ -38,6 +38,8 @@ class DebugQuantizer final : public Quantizer {
   /// everything until the next call uses this answer, also a backward that runs after the session's step().
   /// Throws Error(kConfig) when two features modify the same (gemm, tensor) now, naming both sections.
   void begin_iteration(std::int64_t iteration);
+  /// What was planned for later iterations no longer holds: a feature has learned what nobody knew before.
+  void replan() noexcept { ahead_.reset(); }
   [[nodiscard]] std::int64_t iteration() const noexcept { return plan_.iteration; }
 
   /// A direction that the tensor does not have (columnwise of a result) is kHighPrecision.

@@ -8,6 +8,7 @@
 #include "runtime/sinks/append_file.hpp"
 #include "runtime/sinks/file_sinks.hpp"
 #include "runtime/sinks/json_text.hpp"
+#include "runtime/sinks/record_lines.hpp"
 
 namespace amaxscope {
 
@@ -31,47 +32,6 @@ std::int64_t last_completed_iteration(const AppendFile& file) {
   return completed;
 }
 
-std::string line_of(const StatRecord& record) {
-  std::string stats;
-  std::string flags;
-  for (const StatValue& stat : record.stats) {
-    const std::string name = json_string(stat.name);
-    stats += fmt::format("{}{}:{}", stats.empty() ? "" : ",", name, json_number(stat.value));
-    if (stat.flags.empty()) continue;
-    std::string list;
-    for (const std::string& flag : stat.flags) list += (list.empty() ? "" : ",") + json_string(flag);
-    flags += fmt::format("{}{}:[{}]", flags.empty() ? "" : ",", name, list);
-  }
-  return fmt::format(
-      R"({{"iteration":{},"layer":{},"tensor":{},"phase":{},"stats":{{{}}},"flags":{{{}}},"recipe":{},"group":[{}],"layout":{}}})"
-      "\n",
-      record.iteration, json_string(record.layer), json_string(record.tensor),
-      json_string(to_string(record.phase)), stats, flags, json_string(record.recipe),
-      fmt::join(record.group, ","), json_string(to_string(record.layout)));
-}
-
-std::string line_of(const Finding& finding) {
-  std::string details;
-  for (const auto& [name, value] : finding.details) {
-    details += fmt::format("{}{}:{}", details.empty() ? "" : ",", json_string(name), json_string(value));
-  }
-  return fmt::format(
-      R"({{"iteration":{},"finding":{{"check":{},"layer":{},"tensor":{},"phase":{},"microbatch":{},"ranks":[{}],"what":{},"details":{{{}}}}}}})"
-      "\n",
-      finding.iteration, json_string(finding.check), json_string(finding.layer), json_string(finding.tensor),
-      json_string(to_string(finding.phase)), finding.microbatch, fmt::join(finding.ranks, ","),
-      json_string(finding.what), details);
-}
-
-std::string line_of(std::int64_t iteration, const Event& event) {
-  return fmt::format(
-      R"({{"iteration":{},"event":{{"kind":{},"feature":{},"check":{},"seen":{},"layer":{},"tensor":{},"ranks":[{}],"action":{},"what":{}}}}})"
-      "\n",
-      iteration, json_string(event.kind), json_string(event.feature), json_string(event.check),
-      event.iteration, json_string(event.layer), json_string(event.tensor), fmt::join(event.ranks, ","),
-      json_string(to_string(event.action)), json_string(event.what));
-}
-
 class JsonLinesSink final : public Sink {
  public:
   JsonLinesSink(const std::filesystem::path& log_dir, int world_rank, JsonLinesOptions options)
@@ -83,26 +43,20 @@ class JsonLinesSink final : public Sink {
 
   void record(const StatRecord& record) override {
     if (!record.leader && !options_.every_rank) return;
-    add(record.iteration, [&] { return line_of(record); });
+    add(record.iteration, [&] { return json_line(record); });
   }
 
   void scalars(std::int64_t iteration, const Scalars& values) override {
     if (values.empty()) return;
-    add(iteration, [&] {
-      std::string members;
-      for (const auto& [name, value] : values) {
-        members += fmt::format("{}{}:{}", members.empty() ? "" : ",", json_string(name), json_number(value));
-      }
-      return fmt::format("{{\"iteration\":{},\"scalars\":{{{}}}}}\n", iteration, members);
-    });
+    add(iteration, [&] { return json_line(iteration, values); });
   }
 
   void finding(const Finding& finding) override {
-    add(finding.iteration, [&] { return line_of(finding); });
+    add(finding.iteration, [&] { return json_line(finding); });
   }
 
   void event(std::int64_t iteration, const Event& event) override {
-    add(iteration, [&] { return line_of(iteration, event); });
+    add(iteration, [&] { return json_line(iteration, event); });
   }
 
   void end_of_step(std::int64_t iteration) override {

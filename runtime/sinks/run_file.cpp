@@ -44,6 +44,16 @@ Json to_json(const RunDescription& run) {
       {"section_layers", run.section_layers},
       {"alters_numerics", run.alters_numerics},
       {"other_paths", run.other_paths}};
+  if (run.config_changes.empty()) return out;
+  Json& changes = out["config_changes"] = Json::array();
+  for (const ConfigChange& change : run.config_changes) {
+    changes.push_back({{"iteration", change.iteration},
+                       {"source", change.source},
+                       {"digest", change.digest},
+                       {"text", change.text},
+                       {"section_layers", change.section_layers},
+                       {"alters_numerics", change.alters_numerics}});
+  }
   return out;
 }
 

@@ -9,6 +9,16 @@
 
 namespace amaxscope {
 
+/// A config that took the place of another while the run went on.
+struct ConfigChange {
+  std::int64_t iteration = 0;  ///< the first under it
+  std::string source;
+  std::string text;
+  std::string digest;
+  std::vector<std::string> alters_numerics;
+  std::map<std::string, std::vector<std::string>> section_layers;
+};
+
 struct RunDescription {
   static constexpr int kSchemaVersion = 1;
   std::string run_id;
@@ -21,6 +31,7 @@ struct RunDescription {
   std::vector<std::string> alters_numerics;    ///< "FakeQuant in section x", empty: observing only
   std::vector<std::string> other_paths;        ///< layers that cannot observe on the normal path, and why
   std::map<std::string, std::vector<std::string>> section_layers;  ///< section -> layers it matched
+  std::vector<ConfigChange> config_changes;  ///< the rest is of the config that the run began with
   std::int64_t first_iteration = 0;
   std::chrono::system_clock::time_point start;
 };

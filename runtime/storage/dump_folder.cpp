@@ -1,4 +1,4 @@
-#include "features/dump_tensors_folder.hpp"
+#include "runtime/storage/dump_folder.hpp"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,9 @@ constexpr std::string_view kWritten = "written";
 
 }  // namespace
 
-DumpFolder::DumpFolder(std::filesystem::path folder, std::optional<std::int64_t> budget,
+DumpFolder::DumpFolder(std::filesystem::path folder, Terms terms,
                        std::function<void(const std::string&)> warn)
-    : folder_(std::move(folder)), budget_(budget), warn_(std::move(warn)) {}
+    : folder_(std::move(folder)), terms_(std::move(terms)), warn_(std::move(warn)) {}
 
 DumpFolder::~DumpFolder() {
   try {
@@ -47,7 +47,7 @@ void DumpFolder::write(const DumpMetadata& dump, std::span<const NamedTensor> te
   try {
     if (!loaded_) load(dump.identity.iteration);
     if (written_before_.contains(file)) return;
-    if (budget_ && bytes_ + bytes > static_cast<std::uint64_t>(*budget_)) {
+    if (terms_.budget && bytes_ + bytes > static_cast<std::uint64_t>(*terms_.budget)) {
       skip(dump, file, bytes);
       return;
     }
@@ -56,9 +56,9 @@ void DumpFolder::write(const DumpMetadata& dump, std::span<const NamedTensor> te
   } catch (const std::exception& error) {
     ++failed_;
     warn_once(said_failure_,
-              fmt::format("DumpTensors: {}; the training goes on without this file and those that "
-                          "fail after it, which the manifest lists",
-                          error.what()));
+              fmt::format("{}: {}; the training goes on without this file and those that fail after it, "
+                          "which the manifest lists",
+                          terms_.who, error.what()));
     record(dump, file, bytes, "failed", error.what());
     return;
   }
@@ -68,12 +68,12 @@ void DumpFolder::write(const DumpMetadata& dump, std::span<const NamedTensor> te
 
 void DumpFolder::skip(const DumpMetadata& dump, const std::string& file, std::uint64_t bytes) {
   ++skipped_;
-  warn_once(
-      said_budget_,
-      fmt::format("DumpTensors: {} of layer {} at iteration {} would go over max_bytes_per_rank "
-                  "{} ({} bytes are used); it is skipped, as is what does not fit after it",
-                  dump.identity.tensor, dump.identity.layer, dump.identity.iteration, *budget_, bytes_));
-  if (skipped_ <= kSkippedLines) record(dump, file, bytes, "skipped", "max_bytes_per_rank");
+  warn_once(said_budget_,
+            fmt::format("{}: {} of layer {} at iteration {} would go over {} {} ({} bytes are used); it is "
+                        "skipped, as is what does not fit after it",
+                        terms_.who, dump.identity.tensor, dump.identity.layer, dump.identity.iteration,
+                        terms_.budget_name, *terms_.budget, bytes_));
+  if (skipped_ <= kSkippedLines) record(dump, file, bytes, "skipped", terms_.budget_name);
 }
 
 void DumpFolder::record(const DumpMetadata& dump, const std::string& file, std::uint64_t bytes,
@@ -93,7 +93,7 @@ void DumpFolder::record(const DumpMetadata& dump, const std::string& file, std::
   try {
     append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   } catch (const std::exception& error) {
-    warn_once(said_manifest_, fmt::format("DumpTensors: {}; the manifest is not complete", error.what()));
+    warn_once(said_manifest_, fmt::format("{}: {}; the manifest is not complete", terms_.who, error.what()));
   }
 }
 

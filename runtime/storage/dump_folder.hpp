@@ -1,5 +1,5 @@
-// The dump folder of one rank: its files, its manifest, its budget. Part of DumpTensors; one thread. Blocks
-// on the disk; throws nothing for what goes wrong there.
+// The dump folder of one rank: its files, its manifest, its budget. One thread. Blocks on the disk; throws
+// nothing for what goes wrong there.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,13 @@ namespace amaxscope {
 
 class DumpFolder {
  public:
-  /// folder: .../tensor_dumps/rank_R, made with the first file. budget: bytes of tensors, earlier runs in the
-  /// same folder included. warn: a message to people.
-  DumpFolder(std::filesystem::path folder, std::optional<std::int64_t> budget,
-             std::function<void(const std::string&)> warn);
+  struct Terms {
+    std::string who;                     ///< whose folder it is, for messages
+    std::optional<std::int64_t> budget;  ///< bytes of tensors, earlier runs in the same folder included
+    std::string budget_name;             ///< what people set it with
+  };
+  /// folder: .../tensor_dumps/rank_R, made with the first file. warn: a message to people.
+  DumpFolder(std::filesystem::path folder, Terms terms, std::function<void(const std::string&)> warn);
   /// Records how much was skipped in all, when the manifest has not got every one.
   ~DumpFolder();
   DumpFolder(const DumpFolder&) = delete;
@@ -44,7 +47,7 @@ class DumpFolder {
   void warn_once(bool& said, const std::string& message);
 
   std::filesystem::path folder_;
-  std::optional<std::int64_t> budget_;
+  Terms terms_;
   std::function<void(const std::string&)> warn_;
   bool loaded_ = false;
   std::optional<AppendFile> manifest_;
