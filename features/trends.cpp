@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "core/error.hpp"
 #include "features/inspecting.hpp"
+#include "features/quantization_measure.hpp"
 #include "features/triggers.hpp"
 #include "kernels/codec/scale.hpp"
 #include "runtime/quantizers/delayed_scaling.hpp"
@@ -24,6 +26,21 @@ double largest_of(DType dtype) {
       return 0x1.FEp127;
     default:
       return static_cast<double>(std::numeric_limits<float>::max());
+  }
+}
+
+constexpr std::string_view kUnderflowBound = "underflow_bound";
+
+/// The codes of one direction stand for those of both.
+void feed_codes(const InspectContext& context, TrendAccumulator& trend) {
+  for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+    const QuantizedTensor* codes = codes_in(context.operand(direction), direction);
+    if (codes == nullptr) continue;
+    const QuantizationError error =
+        measure_codes(context.x, *codes, direction, context.quantizer, /*with_rounding=*/false)
+            .error.elements;
+    trend.feed_codes(error.underflows, error.numel);
+    return;
   }
 }
 
@@ -62,9 +79,16 @@ void Trends::register_tensor(const InspectedTensor& tensor, Registration& regist
                   "{}: window is {}; allowed is {} to {} due steps", label(), window, kLeastWindow,
                   kLargestWindow);
   const std::vector<std::string> alarms = params->get_strings("alarm");
+  const double bound = params->get_number(kUnderflowBound, TrendAccumulator::kUnderflowPercent);
+  AMAXSCOPE_CHECK(bound >= 0 && bound < 100, ErrorCode::kConfig,
+                  "{}: {} is {}; allowed is from 0 to below 100 (percent)", label(), kUnderflowBound, bound);
+  AMAXSCOPE_CHECK(
+      params->find(kUnderflowBound) == nullptr || std::ranges::find(alarms, "underflow") != alarms.end(),
+      ErrorCode::kConfig, "{}: {} is given, but underflow is not in the list of alarms", label(),
+      kUnderflowBound);
   cells_.insert_or_assign(&tensor, &registration.declare(tensor, params->schedule, [&] {
     return std::make_unique<TrendAccumulator>(static_cast<int>(window),
-                                              std::set<std::string>(alarms.begin(), alarms.end()));
+                                              std::set<std::string>(alarms.begin(), alarms.end()), bound);
   }));
   restore(tensor, *cells_.at(&tensor));
 }
@@ -78,7 +102,9 @@ void Trends::inspect_tensor(const InspectContext& context) {
   const auto found = cells_.find(&context.tensor);
   if (found == cells_.end()) return;
   auto& trend = static_cast<TrendAccumulator&>(found->second->of(context.moment.phase));
-  if (counts(context, trend)) trend.feed(context.moments(), limit_of(context));
+  if (!counts(context, trend)) return;
+  trend.feed(context.moments(), limit_of(context));
+  if (trend.counts_underflows()) feed_codes(context, trend);
 }
 
 void Trends::save_state(FeatureState& state) const {
@@ -122,6 +148,11 @@ FeatureEntry trends_entry() {
                   .default_text = "",
                   .doc = "Conditions that are reported for a tensor when they first hold.",
                   .allowed = TrendAccumulator::known_alarms(),
+                  .addition = true},
+                 {.name = std::string(kUnderflowBound),
+                  .type = KeyType::kNumber,
+                  .default_text = "10",
+                  .doc = "Alarm underflow: percent of a step's elements that are not 0 and whose codes are.",
                   .addition = true},
                  action_key("What the job does about an alarm")};
   return {.schema = std::move(schema), .base_namespace = false, .make = [](FeatureConfig config) {

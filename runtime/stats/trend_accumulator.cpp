@@ -36,12 +36,14 @@ std::optional<double> headroom_of(const ReducedStat& reduced) {
 }  // namespace
 
 const std::vector<std::string>& TrendAccumulator::known_alarms() {
-  static const std::vector<std::string> kNames = {"amax_jump", "saturation", "oscillation"};
+  static const std::vector<std::string> kNames = {"amax_jump", "saturation", "oscillation", "underflow"};
   return kNames;
 }
 
-TrendAccumulator::TrendAccumulator(int window, std::set<std::string> alarms)
+TrendAccumulator::TrendAccumulator(int window, std::set<std::string> alarms, double underflow_percent)
     : window_(window),
+      underflow_percent_(underflow_percent),
+      counts_underflows_(alarms.contains("underflow")),
       alarms_(std::move(alarms)),
       alarm_text_(fmt::format("{}", fmt::join(alarms_, " "))),
       words_(kMaxWords),
@@ -69,9 +71,24 @@ void TrendAccumulator::feed(const TensorMoments& moments, const MagnitudeLimit& 
   raise_to(kNoHistory, limit.no_history ? 1U : 0U);
 }
 
-std::string TrendAccumulator::id() const { return fmt::format("trend {} {}", window_, alarm_text_); }
+void TrendAccumulator::feed_codes(std::uint64_t underflows, std::uint64_t elements) {
+  underflows_ += static_cast<double>(underflows);
+  elements_ += static_cast<double>(elements);
+}
+
+void TrendAccumulator::pack_sums(std::span<double> out) const {
+  if (!counts_underflows_) return;
+  out[0] = underflows_;
+  out[1] = elements_;
+}
+
+std::string TrendAccumulator::id() const {
+  const std::string bound = counts_underflows_ ? fmt::format(" above {}%", underflow_percent_) : "";
+  return fmt::format("trend {} {}{}", window_, alarm_text_, bound);
+}
 
 void TrendAccumulator::reset() {
+  underflows_ = elements_ = 0;
   std::ranges::fill(words_, 0U);
   mark_ran(false);
 }
@@ -99,6 +116,12 @@ void TrendAccumulator::raise(const std::string& alarm, bool holds, std::string m
 
 void TrendAccumulator::advance(const ReducedStat& reduced, std::int64_t iteration) {
   raised_.clear();
+  if (counts_underflows_ && reduced.sums[1] > 0) {
+    const double percent = 100 * reduced.sums[0] / reduced.sums[1];
+    raise("underflow", percent > underflow_percent_,
+          fmt::format("{:.4g} % of the elements are not 0 and their codes are; the bound is {:.4g} %",
+                      percent, underflow_percent_));
+  }
   const std::optional<double> headroom = headroom_of(reduced);
   if (!headroom) return;
   const double amax = amax_of(reduced);

@@ -36,15 +36,20 @@ class TrendAccumulator final : public StatAccumulator {
   static constexpr double kSaturationBits =
       -1;                               ///< alarm saturation, of codes: amax at twice the limit or more
   static constexpr int kReversals = 4;  ///< alarm oscillation
+  static constexpr double kUnderflowPercent = 10;  ///< alarm underflow, unless another bound is given
 
   /// alarms: of known_alarms(). Each is a finding, once, when its condition first holds: amax_jump
   /// (amax_jump_bits >= kJumpBits), oscillation (amax_reversals >= kReversals), saturation (FP8 codes:
   /// headroom_bits <= kSaturationBits under a scale with a history; else: steps_to_saturation within as many
-  /// iterations as the window spans).
-  TrendAccumulator(int window, std::set<std::string> alarms);
+  /// iterations as the window spans), underflow (more than underflow_percent of the elements of a step were
+  /// not 0 and their codes are; only then are they counted: two words in the step's sums).
+  TrendAccumulator(int window, std::set<std::string> alarms, double underflow_percent = kUnderflowPercent);
   static const std::vector<std::string>& known_alarms();
 
   void feed(const TensorMoments& moments, const MagnitudeLimit& limit);
+  /// Whether feed_codes() is wanted beside feed().
+  [[nodiscard]] bool counts_underflows() const noexcept { return counts_underflows_; }
+  void feed_codes(std::uint64_t underflows, std::uint64_t elements);
   /// The series, and which alarms have been raised; words for FeatureState.
   [[nodiscard]] std::vector<std::uint64_t> saved() const;
   void restore(std::span<const std::uint64_t> words);
@@ -52,6 +57,8 @@ class TrendAccumulator final : public StatAccumulator {
   void reset() override;
   [[nodiscard]] std::size_t max_words() const override;
   void pack_max(std::span<std::uint32_t> out) const override;
+  [[nodiscard]] std::size_t sum_words() const override { return counts_underflows_ ? 2 : 0; }
+  void pack_sums(std::span<double> out) const override;
   void advance(const ReducedStat& reduced, std::int64_t iteration) override;
   /// Those of the last advance().
   [[nodiscard]] std::vector<Finding> findings(const ReducedStat& reduced) const override;
@@ -62,6 +69,10 @@ class TrendAccumulator final : public StatAccumulator {
   void raise(const std::string& alarm, bool holds, std::string message);
 
   int window_;
+  double underflow_percent_;
+  bool counts_underflows_;
+  double underflows_ = 0;
+  double elements_ = 0;
   std::set<std::string> alarms_;  ///< not raised yet
   std::string alarm_text_;
   std::vector<std::uint32_t> words_;

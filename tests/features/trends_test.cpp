@@ -75,6 +75,30 @@ TEST(Trends, HeadroomUnderADelayedScale) {
   EXPECT_EQ(value_of(third, "steps_to_saturation"), 0.0) << "the scale stays as it is while the amax grows";
 }
 
+TEST(Trends, UnderflowsAreCountedInTheCodes) {
+  const auto feature = te_feature("Trends", "tensors: [activation], alarm: underflow, underflow_bound: 30");
+  const InspectedTensor tensor = gemm_tensor(TensorKind::kActivation, RecipeKind::kCurrent);
+  FakeRegistration registration;
+  Float8CurrentScalingQuantizer quantizer(DType::kE4M3, {}, {});
+  const auto findings_for = [&](const Tensor& x, std::int64_t iteration) {
+    const auto codes = quantizer.quantize(x, {true, false}, {});
+    if (registration.declared.empty()) feature->register_tensor(tensor, registration);
+    inspect(*feature, tensor, x, {.rowwise = codes.get(), .quantizer = &quantizer});
+    StatAccumulator* trend = registration.declared.at(0).cell.train.get();
+    const std::vector<StatAccumulator*> ranks = {trend};
+    const auto reduced = testing::simulate(ranks);
+    trend->advance(reduced.view(), iteration);
+    const auto found = trend->findings(reduced.view());
+    trend->reset();
+    return found;
+  };
+  // Under a scale that maps 448 to 448 whatever is at most 2^-10 in magnitude is rounded to 0.
+  EXPECT_TRUE(findings_for(row({448, 0x1p-11F, 0, 1}), 0).empty()) << "one of four; a zero is none";
+  const auto found = findings_for(row({448, 0x1p-11F, -0x1p-12F, 1}), 1);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_THAT(found[0].what, HasSubstr("50 % of the elements"));
+}
+
 TEST(Trends, AScaleOfThisVeryAmaxIsNeverSaturated) {
   const auto feature = te_feature("Trends", "tensors: [gradient], alarm: saturation");
   const InspectedTensor tensor = gemm_tensor(TensorKind::kGradient, RecipeKind::kCurrent);

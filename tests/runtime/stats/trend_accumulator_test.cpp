@@ -189,6 +189,37 @@ TEST(TrendAccumulator, NoHistoryIsAFlagOfTheHeadroom) {
   EXPECT_THAT(flags_of(values, "amax_reversals"), ElementsAre());
 }
 
+TEST(TrendAccumulator, UnderflowIsFoundOnceAboveItsBound) {
+  TrendAccumulator a(16, {"underflow"}, 5);
+  TrendAccumulator b(16, {"underflow"}, 5);
+  EXPECT_TRUE(a.counts_underflows());
+  EXPECT_FALSE(TrendAccumulator(16, {"saturation"}).counts_underflows());
+  EXPECT_EQ(TrendAccumulator(16, {"saturation"}).sum_words(), 0U);
+  EXPECT_NE(a.id(), TrendAccumulator(16, {"underflow"}, 6).id());
+  const auto found_at = [&](std::uint64_t underflows, std::int64_t step) {
+    // 60 elements on one rank, two micro-batches of 20 on the other.
+    feed(a, {1});
+    a.feed_codes(underflows, 60);
+    for (int microbatch = 0; microbatch < 2; ++microbatch) {
+      feed(b, {1});
+      b.feed_codes(1, 20);
+    }
+    const std::vector<StatAccumulator*> ranks = {&a, &b};
+    const auto reduced = testing::simulate(ranks);
+    a.advance(reduced.view(), step);
+    std::vector<Finding> found = a.findings(reduced.view());
+    a.reset();
+    b.reset();
+    return found;
+  };
+  EXPECT_TRUE(found_at(3, 0).empty()) << "5 of 100 is not above 5 %";
+  const auto found = found_at(4, 1);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].check, "underflow");
+  EXPECT_THAT(found[0].what, HasSubstr("6 % of the elements"));
+  EXPECT_TRUE(found_at(60, 2).empty()) << "said once";
+}
+
 TEST(TrendAccumulator, UnknownAlarmIsRefused) { EXPECT_THROW(TrendAccumulator(16, {"smoke"}), Error); }
 
 }  // namespace
