@@ -47,6 +47,10 @@ void DumpTensors::attach(const FeatureServices& services) {
       services.warn(fmt::format("{} writes nothing: the session has no log directory", label()));
     return;
   }
+  // Made at once: a replay wants a folder of every rank, and one whose pipeline stage has nothing to dump
+  // writes no file. Whoever writes tells when it cannot be made.
+  std::error_code later;
+  std::filesystem::create_directories(dump_rank_folder(services.log_dir, services.world_rank), later);
   const std::int64_t budget = config().outer.get_integer(kBudget, 0);
   writer_ = std::make_unique<DumpWriter>(
       services, services.log_dir,

@@ -113,7 +113,8 @@ class Replay {
       session.failure_policy = FailurePolicy::kAbort;
       session.run_options = {{"replay", folder_.string()}, {"recipe", options_.recipe}};
       session.environment = environment_;
-      session_.emplace(registry_, SessionGroups{&job_.world(), tp_.get(), dp_.get(), stage_.get()}, session);
+      Communicator* const stage = index_->ranks_stand_alone() ? nullptr : stage_.get();
+      session_.emplace(registry_, SessionGroups{&job_.world(), tp_.get(), dp_.get(), stage}, session);
     });
     job_.agree([&] { register_layers(); });
   }

@@ -183,6 +183,18 @@ void ReplayIndex::find_groups() {
   }
 }
 
+bool ReplayIndex::ranks_stand_alone() const {
+  if (std::ranges::any_of(groups_, [](const ReplayGroups& own) { return own.stage.size() > 1; }))
+    return false;
+  std::map<std::string, std::size_t> holder;
+  for (std::size_t rank = 0; rank < by_rank_.size(); ++rank) {
+    for (const DumpedPart& part : by_rank_[rank].parts) {
+      if (holder.try_emplace(part.metadata.identity.layer, rank).first->second != rank) return true;
+    }
+  }
+  return false;
+}
+
 std::vector<std::int64_t> ReplayIndex::iterations() const {
   std::vector<std::int64_t> result;
   for (const auto& [iteration, tensors] : tensors_) result.push_back(iteration);

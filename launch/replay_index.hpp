@@ -63,6 +63,9 @@ class ReplayIndex {
   }
   /// The GEMM layers of the ranks of this rank's pipeline stage, with every part that is about them.
   [[nodiscard]] std::map<std::string, std::vector<const DumpedPart*>> layers(int rank) const;
+  /// No dump says more of the groups than its own rank, and two ranks have layers of one name: what lies
+  /// apart, not stages of one model.
+  [[nodiscard]] bool ranks_stand_alone() const;
   [[nodiscard]] std::int64_t without_original() const noexcept { return without_original_; }
 
  private:

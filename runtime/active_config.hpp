@@ -43,6 +43,10 @@ struct ActiveConfig {
   [[nodiscard]] std::vector<std::string> altering() const;
   /// Section -> layers it matched on this rank.
   [[nodiscard]] std::map<std::string, std::vector<std::string>> section_layers() const;
+  /// Of the job, where they are known: after the first step, on one rank of each pipeline stage.
+  [[nodiscard]] std::map<std::string, std::vector<std::string>> layers_of_all_stages() const {
+    return joined_layers.empty() ? section_layers() : joined_layers;
+  }
 
   /// The features for a GEMM layer; notes it in their sections.
   std::vector<Feature*> match(const LayerDescription& layer);
@@ -55,7 +59,8 @@ struct ActiveConfig {
 
   Config config;
   std::vector<Section> sections;
-  bool observing = false;  ///< some section observes
+  std::map<std::string, std::vector<std::string>> joined_layers;  ///< see layers_of_all_stages
+  bool observing = false;                                         ///< some section observes
   StatStore stats;
   std::unique_ptr<EventDump> event_dump;  ///< null: no feature dumps
   std::unique_ptr<RegistrationAgreement> tp_agreement;

@@ -1,16 +1,13 @@
 #include "runtime/session.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <span>
 #include <utility>
 
 #include "core/error.hpp"
-#include "runtime/config/number_hint.hpp"
 #include "runtime/session_impl.hpp"
 
 namespace amaxscope {
@@ -18,22 +15,6 @@ namespace amaxscope {
 namespace {
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr int kAbortStatus = 71;
-
-/// Patterns of the section that took layers of this rank by a part of a number.
-std::vector<std::string> number_hints(const ActiveConfig::Section& section) {
-  std::vector<std::string> hints;
-  const auto add = [&](const Pattern* pattern) {
-    if (pattern == nullptr) return;
-    std::vector<std::string> names;
-    std::ranges::copy_if(section.layers, std::back_inserter(names),
-                         [&](const std::string& name) { return pattern->found_in(name); });
-    if (std::optional<std::string> hint = number_hint(*pattern, names)) hints.push_back(std::move(*hint));
-  };
-  if (section.config->layers != nullptr) add(section.config->layers->deciding_pattern());
-  if (section.config->observe) add(&*section.config->observe);
-  return hints;
-}
-
 }  // namespace
 
 DebugSession::Impl::~Impl() {
@@ -115,62 +96,6 @@ void DebugSession::Impl::write_step(const std::vector<StatRecord>& records,
     sink->end_of_step(iteration);
   }
   scalars_.clear();
-}
-
-void DebugSession::Impl::first_step() {
-  stepped_ = true;
-  report_sections(*active_);
-  write_run();
-  if (!is_world_leader()) return;
-  for (const auto& [section, layers] : active_->section_layers()) {
-    log.info("section {} matches: {}", section,
-             layers.empty() ? "nothing on this rank" : fmt::format("{}", fmt::join(layers, ", ")));
-  }
-}
-
-void DebugSession::Impl::report_sections(const ActiveConfig& active) {
-  // A section that only another pipeline stage's layers match is in use, and what is to be said of its layers
-  // is said once, by the first rank that has them: two words a section, MAX over the world.
-  const std::uint32_t world =
-      groups_.world == nullptr ? 1 : static_cast<std::uint32_t>(groups_.world->size());
-  const std::uint32_t mine =
-      groups_.world == nullptr ? 1 : world - static_cast<std::uint32_t>(groups_.world->rank());
-  std::vector<std::uint32_t> used;
-  std::vector<std::vector<std::string>> hints;
-  for (const ActiveConfig::Section& section : active.sections) {
-    used.push_back(static_cast<std::uint32_t>(!section.layers.empty()));
-    hints.push_back(number_hints(section));
-  }
-  for (const std::vector<std::string>& of_section : hints) used.push_back(of_section.empty() ? 0 : mine);
-  if (groups_.world != nullptr && groups_.world->size() > 1) {
-    CollectiveGuard& guard = guarded_.guard(groups_.world, "control");
-    guard.set_iteration(iteration);
-    guard.reduce_max_in_frames(used, {.what = "sections in use"});
-  }
-  for (std::size_t i = 0; i < active.sections.size(); ++i) {
-    if (used[active.sections.size() + i] != mine) continue;
-    for (const std::string& hint : hints[i]) {
-      log.warn("{}:{}:{}: section \"{}\": {}", active.config.source, active.sections[i].config->position.line,
-               active.sections[i].config->position.column, active.sections[i].config->name, hint);
-    }
-  }
-  const std::vector<std::string> known(layer_names_.begin(), layer_names_.end());
-  std::vector<std::string> problems;
-  for (std::size_t i = 0; i < active.sections.size(); ++i) {
-    if (used[i] != 0) continue;
-    const ConfigSection& section = *active.sections[i].config;
-    std::string problem =
-        fmt::format("{}:{}:{}: section \"{}\" matched no layer on any rank", active.config.source,
-                    section.position.line, section.position.column, section.name);
-    const std::vector<std::string> close = nearest(section.name, known, 3);
-    if (!close.empty()) problem += fmt::format("; layers are called like {}", fmt::join(close, ", "));
-    problems.push_back(std::move(problem));
-  }
-  if (options_.strict && !problems.empty()) {
-    throw Error(ErrorCode::kConfig, fmt::format("{}", fmt::join(problems, "\n")));
-  }
-  if (!is_world_leader()) return;
-  for (const std::string& problem : problems) log.warn("{}", problem);
 }
 
 void DebugSession::Impl::detach() {

@@ -46,7 +46,8 @@ struct SessionGroups {
   Communicator* world = nullptr;
   Communicator* tp = nullptr;
   Communicator* dp_cp = nullptr;
-  /// All ranks of this pipeline stage: tp-dp-cp.
+  /// All ranks of this pipeline stage: tp-dp-cp. When it is not the whole world the first step compares the
+  /// names of layers and observed tensors over the stages: a name belongs to one of them.
   Communicator* stage = nullptr;
   static SessionGroups from(const ProcessGroups& groups);
 };
@@ -166,8 +167,8 @@ class DebugSession {
   void replace_config(const std::string& text);
 
   /// Ends an iteration: reduces what is due, writes it, advances. Collective over a group that has something
-  /// due, and over the world when a poll is. Throws Error(kStopped), the same on all ranks of the world, when
-  /// a feature ends the run, as its config asked (action: stop).
+  /// due, and over the world at the first step and when a poll is. Throws Error(kStopped), the same on all
+  /// ranks of the world, when a feature ends the run, as its config asked (action: stop).
   void step();
   /// Flushes and marks the run closed. Idempotent; does not talk to other ranks.
   void close();

@@ -156,7 +156,7 @@ void DebugSession::Impl::commit(std::unique_ptr<Change> change) {
                                    .text = active_->config.text,
                                    .digest = text_digest(active_->config.text),
                                    .alters_numerics = active_->altering(),
-                                   .section_layers = active_->section_layers()});
+                                   .section_layers = active_->layers_of_all_stages()});
     write_run();
   } catch (const Error& error) {
     fail(error);

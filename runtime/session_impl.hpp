@@ -17,6 +17,7 @@
 #include "runtime/live/signal_flag.hpp"
 #include "runtime/session.hpp"
 #include "runtime/sinks/run_file.hpp"
+#include "runtime/stage_layers.hpp"
 
 namespace amaxscope {
 
@@ -113,10 +114,21 @@ class DebugSession::Impl {
   void inspect_free(FreeTensor& target, const TensorView& view, const TensorMoment& moment,
                     const TensorView* weight = nullptr, const TensorView* normalized_gradient = nullptr);
 
+  [[nodiscard]] bool has_other_stages() const noexcept;
+  void join_stage_leaders();
   void first_step();
-  /// What is to be said of sections and what they match. Collective over the world; throws Error(kConfig) in
-  /// strict mode.
-  void report_sections(const ActiveConfig& active);
+  /// What is to be said of sections and what they match; notes the layers of all stages in the config.
+  /// Collective over the world; throws on all ranks Error(kConfig) in strict mode, Error(kMismatch) when
+  /// stages share names.
+  void report_sections(ActiveConfig& active);
+  /// By section: whether any rank of the world has a layer of it. Also says which took layers by a part of a
+  /// number.
+  std::vector<bool> sections_in_use(const ActiveConfig& active);
+  [[nodiscard]] StageLayers own_stage(const ActiveConfig& active) const;
+  /// Of all stages on one rank of each, of the own one on the others.
+  std::vector<StageLayers> gather_stages(const ActiveConfig& active);
+  void report_idle_sections(const ActiveConfig& active, const std::vector<bool>& used,
+                            const std::vector<StageLayers>& stages);
   void write_step(const std::vector<StatRecord>& records, const std::vector<Event>& events);
   /// Logs it now; the sinks get it with the step, the other ranks with the next poll. feature: whose finding
   /// it is, or null.
@@ -159,8 +171,9 @@ class DebugSession::Impl {
   RunDescription run_;
 
   GuardedGroups guarded_;
-  std::unique_ptr<ActiveConfig> active_;  ///< never null
-  std::unique_ptr<Change> retired_;       ///< the config before; a late backward may still use it
+  std::unique_ptr<ActiveConfig> active_;         ///< never null
+  std::unique_ptr<Change> retired_;              ///< the config before; a late backward may still use it
+  std::unique_ptr<Communicator> stage_leaders_;  ///< in pipeline jobs, on one rank of each stage
   std::unique_ptr<AmaxReducer> tp_amax_;
   std::map<std::string, std::unique_ptr<LayerHandle::State>, std::less<>> layers_;
   std::set<std::string, std::less<>> layer_names_;

@@ -83,6 +83,7 @@ void DebugSession::Impl::start() {
   if (control != nullptr && control->group().size() > 1) {
     run_.run_id = broadcast_text(control->group(), run_.run_id, /*root=*/0, {.what = "run id"});
   }
+  join_stage_leaders();
   if (groups_.tp != nullptr && groups_.tp->size() > 1) {
     CollectiveGuard& guard = guarded_.guard(groups_.tp, "amax");
     guard.set_iteration(iteration);
@@ -154,12 +155,13 @@ void DebugSession::Impl::write_run() {
     run_.config_text = active_->config.text;
     run_.config_digest = text_digest(active_->config.text);
     run_.alters_numerics = active_->altering();
-    run_.section_layers = active_->section_layers();
+    run_.section_layers = active_->layers_of_all_stages();
     run_.options["failure_policy"] = failure_policy() == FailurePolicy::kDetach ? "detach" : "abort";
   }
   run_.world_size = groups_.world == nullptr ? 1 : groups_.world->size();
   run_.parallel = {{"tp", groups_.tp == nullptr ? 1 : groups_.tp->size()},
-                   {"dp_cp", groups_.dp_cp == nullptr ? 1 : groups_.dp_cp->size()}};
+                   {"dp_cp", groups_.dp_cp == nullptr ? 1 : groups_.dp_cp->size()},
+                   {"pp", has_other_stages() ? groups_.world->size() / groups_.stage->size() : 1}};
   run_.options = options_.run_options;
   run_.options["amax_scope"] = to_string(options_.amax_scope);
   run_.options["replica_counting"] = options_.replica_counting == ReplicaCounting::kTe ? "te" : "once";

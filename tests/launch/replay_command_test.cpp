@@ -122,6 +122,62 @@ TEST_F(ReplayCommand, TwoTensorParallelRanksUnderNvfp4) {
 
 TEST_F(ReplayCommand, TwoDataParallelRanks) { expect_same_logs(2, {"--tp", "1"}, 3 * 3 * 6); }
 
+// Live, a stage has two micro-batches under way; the replay takes one after the other.
+TEST_F(ReplayCommand, TwoPipelineStages) {
+  expect_same_logs(2, {"--pp", "2", "--layers", "2", "--micro-batches", "3"}, 3 * 6 * 6);
+  const nlohmann::json run = nlohmann::json::parse(read("again/run.json"))["runs"][0];
+  EXPECT_EQ(run["section_layers"]["stats"].size(), 6U);
+}
+
+TEST_F(ReplayCommand, TwoTensorParallelRanksInTwoPipelineStages) {
+  expect_same_logs(4,
+                   {"--tp", "2", "--pp", "2", "--sequence-parallel", "--layers", "2", "--micro-batches", "2"},
+                   3 * 6 * 6);
+}
+
+// A stage that has dumped nothing takes part in the replay with an empty folder.
+TEST_F(ReplayCommand, AStageWithoutADump) {
+  std::string yaml = statistics() + kDump;
+  yaml.replace(yaml.find("layer_types: [all]"), 18, "layer_name_regex_pattern: 'layers.2'");
+  yaml.replace(yaml.find("  observe: norm\n  transformer_engine:\n    DumpTensors"), 16, "");
+  write("second.yaml", yaml);
+  ASSERT_TRUE(
+      trained(2, {"--pp", "2", "--layers", "2", "--config", "second.yaml", "--log-dir", "live"}).is_object());
+  const ProgramResult result =
+      amaxscope_job(2, {"replay", "live", "--config", "stats.yaml", "--log-dir", "again", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_GT(nlohmann::json::parse(result.out).at("tensors"), 0);
+  EXPECT_EQ(records("again", 2).size(), 3U * 3U * 6U);
+}
+
+TEST_F(ReplayCommand, TheNanPresetWithADumpOfAPipelineRun) {
+  const ProgramResult preset = amaxscope({"presets", "nan"});
+  ASSERT_EQ(preset.status, 0);
+  std::string dump = kDump;
+  // Of GEMM tensors alone: a replay takes a micro-batch by names, and so an update before what led to it.
+  dump.erase(dump.find("  observe: norm\n"), std::string("  observe: norm\n").size());
+  write("nan.yaml", preset.out + "\n" + dump);
+  ASSERT_TRUE(
+      trained(2, {"--pp", "2", "--layers", "2", "--micro-batches", "2", "--config", "nan.yaml", "--log-dir",
+                  "live", "--inject", "nan@layer=decoder.layers.2.mlp.linear_fc1,iteration=1"})
+          .is_object());
+  const ProgramResult result =
+      amaxscope_job(2, {"replay", "live", "--config", "nan.yaml", "--log-dir", "again", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  for (const char* logs : {"live", "again"}) {
+    std::vector<nlohmann::json> firsts;
+    for (const std::string& line : lines_of(read(std::string(logs) + "/metrics/rank_1.jsonl"))) {
+      const nlohmann::json json = nlohmann::json::parse(line);
+      if (!json.contains("finding") || json.at("finding").at("check") != "first non-finite") continue;
+      EXPECT_EQ(json.at("iteration"), 1) << logs;
+      firsts.push_back(json.at("finding"));
+    }
+    ASSERT_EQ(firsts.size(), 1U) << logs;
+    EXPECT_EQ(firsts[0].at("layer"), "decoder.layers.2.mlp.linear_fc1") << logs;
+    EXPECT_EQ(firsts[0].at("tensor"), "activation") << logs;
+  }
+}
+
 TEST_F(ReplayCommand, AnotherRecipeGivesOtherCodes) {
   ASSERT_TRUE(trained(1, {"--config", "live.yaml", "--log-dir", "live", "--recipe", "none"}).is_object());
   ASSERT_EQ(amaxscope_job(1, {"replay", "live/tensor_dumps", "--config", "stats.yaml", "--recipe", "current",
@@ -213,6 +269,18 @@ TEST_F(ForeignDump, ARankMayLackWhatOthersHave) {
   EXPECT_EQ(seen.at("0 fc2 activation forward [0,1]").at("stats").at("fp8_current_scaling_scale_inv_max"), 2);
   EXPECT_EQ(seen.at("0 fc2 weight forward [0,1]").at("stats").at("cur_amax"), 4);
   EXPECT_EQ(seen.at("0 fc2 weight forward [0,1]").at("stats").at("numel"), 4);
+}
+
+// Two ranks that say nothing of groups, with layers of one name: two records and no sum.
+TEST_F(ForeignDump, RanksWithoutGroupsStandAlone) {
+  for (const int rank : {0, 1}) {
+    dump(rank, "a", Tensor::of<float>({1.0F + static_cast<float>(rank), -3}, Shape{1, 2}),
+         {{"layer", "fc1"}, {"tensor", "activation"}, {"iteration", "0"}});
+  }
+  EXPECT_EQ(replayed(2).at("tensors"), 2);
+  const auto seen = records("again", 2);
+  EXPECT_EQ(seen.at("0 fc1 activation forward [0]").at("stats").at("mean"), -1);
+  EXPECT_EQ(seen.at("0 fc1 activation forward [1]").at("stats").at("mean"), -0.5);
 }
 
 TEST_F(ForeignDump, WhatIsNoDumpIsRefused) {

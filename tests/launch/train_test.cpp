@@ -102,6 +102,100 @@ TEST_F(Train, GoingOnFromASavedStateEqualsNotHavingStopped) {
   EXPECT_THAT(other.err, HasSubstr("was saved with tp 2, this training has 1"));
 }
 
+TEST_F(Train, PipelineStagesEndWithTheLossesOfOne) {
+  const std::vector<std::string> common = {
+      "--layers", "4",           "--micro-batches", "3", "--gemm",
+      "exact",    "--recompute", "--eval-every",    "2", "--sequence-parallel"};
+  const auto with = [&](int ranks, std::vector<std::string> more) {
+    more.insert(more.end(), common.begin(), common.end());
+    return trained(ranks, more);
+  };
+  const nlohmann::json one = with(1, {});
+  for (const char* stages : {"2", "4"}) {
+    SCOPED_TRACE(stages);
+    const nlohmann::json run = with(std::stoi(stages), {"--pp", stages});
+    EXPECT_EQ(run.at("losses"), one.at("losses"));
+    EXPECT_EQ(run.at("evaluations"), one.at("evaluations"));
+    EXPECT_EQ(run.at("pp"), std::stoi(stages));
+  }
+  EXPECT_EQ(with(4, {"--tp", "2", "--pp", "2"}).at("losses"), with(2, {"--tp", "2"}).at("losses"));
+}
+
+TEST_F(Train, APipelineRunGoesOnFromItsSavedState) {
+  const std::vector<std::string> common = {"--layers",        "2", "--pp",    "2", "--tp", "2",
+                                           "--micro-batches", "2", "--steps", "4"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), common.begin(), common.end());
+    return more;
+  };
+  const nlohmann::json whole = trained(4, with({"--save-every", "2", "--save-dir", "states"}));
+  const nlohmann::json rest = trained(4, with({"--resume", "states/iter_000002"}));
+  EXPECT_EQ(rest.at("weights_digest"), whole.at("weights_digest"));
+  const ProgramResult other = amaxscope_job(
+      4, small({"--layers", "2", "--tp", "4", "--steps", "4", "--resume", "states/iter_000002"}));
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.err, HasSubstr("was saved with pp 2, this training has 1"));
+}
+
+// cases.md case 14, on processes.
+TEST_F(Train, SectionsOfOnePipelineStageAreAccepted) {
+  write("second.yaml", R"(second:
+  enabled: True
+  layers: {layer_name_regex_pattern: 'layers\.2\.'}
+  transformer_engine:
+    LogTensorStats: {enabled: True, tensors: [weight], stats: [max]}
+nobody:
+  enabled: True
+  layers: {layer_name_regex_pattern: 'layers\.3\.'}
+  transformer_engine:
+    LogTensorStats: {enabled: True, tensors: [weight], stats: [max]}
+)");
+  const ProgramResult result = amaxscope_job(
+      4, small({"--pp", "2", "--tp", "2", "--layers", "2", "--config", "second.yaml", "--log-dir", "logs"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("section \"nobody\" matched no layer on any rank"));
+  EXPECT_THAT(result.err, Not(HasSubstr("section \"second\"")));
+  EXPECT_THAT(result.out, HasSubstr("on 4 ranks (tp 2, pp 2)"));
+  const nlohmann::json run = nlohmann::json::parse(read("logs/run.json"))["runs"][0];
+  EXPECT_EQ(run["section_layers"]["second"].size(), 4U);
+}
+
+// Each layer once a step in the files of all ranks together, the scalars once.
+TEST_F(Train, PipelineStagesLogTogetherWhatOneLogs) {
+  const std::vector<std::string> common = {"--layers", "2",        "--micro-batches",
+                                           "2",        "--config", "observe.yaml"};
+  const auto records = [&](int ranks, std::vector<std::string> more, const std::string& log_dir) {
+    more.insert(more.end(), common.begin(), common.end());
+    more.insert(more.end(), {"--log-dir", log_dir});
+    trained(ranks, more);
+    std::map<std::string, int> count;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string file = log_dir + "/metrics/rank_" + std::to_string(rank) + ".jsonl";
+      if (!exists(file)) continue;
+      for (const std::string& line : lines_of(read(file))) {
+        const nlohmann::json json = nlohmann::json::parse(line);
+        if (!json.contains("iteration") || json.contains("end_of_step")) continue;
+        const std::string what = json.contains("layer")
+                                     ? json.at("layer").get<std::string>() + " " +
+                                           json.at("tensor").get<std::string>() + json.at("stats").dump()
+                                     : json.dump();
+        ++count[json.at("iteration").dump() + " " + what];
+      }
+    }
+    return count;
+  };
+  const auto one = records(1, {}, "one");
+  EXPECT_GE(one.size(), 3U * 4U * 3U);
+  EXPECT_EQ(records(2, {"--pp", "2"}, "two"), one);
+  const nlohmann::json run = nlohmann::json::parse(read("two/run.json"))["runs"][0];
+  EXPECT_EQ(run["section_layers"]["ranges"].size(), 4U);
+  EXPECT_EQ(run["parallel"]["pp"], 2);
+  EXPECT_THAT(
+      read("two/nvdlfw_inspect_logs/nvdlfw_inspect_globalrank-0.log"),
+      HasSubstr("section ranges matches: decoder.layers.1.mlp.linear_fc1, decoder.layers.1.mlp.linear_fc2, "
+                "decoder.layers.2.mlp.linear_fc1, decoder.layers.2.mlp.linear_fc2"));
+}
+
 TEST_F(Train, TheSameSeedTrainsTheSameWeights) {
   const nlohmann::json first = trained(2, {"--tp", "2"});
   EXPECT_EQ(trained(2, {"--tp", "2"}).at("weights_digest"), first.at("weights_digest"));
