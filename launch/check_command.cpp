@@ -15,6 +15,7 @@
 #include "features/builtin.hpp"
 #include "launch/check_plan.hpp"
 #include "launch/commands.hpp"
+#include "launch/metrics_check.hpp"
 #include "launch/text.hpp"
 #include "runtime/config/config.hpp"
 
@@ -24,6 +25,7 @@ namespace {
 
 struct CheckOptions {
   std::string config;
+  std::string metrics;
   std::string layers_file;
   std::vector<std::string> layers;
   std::string iterations = "0:0";
@@ -180,12 +182,56 @@ ExitStatus check(const CheckOptions& options) {
   return kDone;
 }
 
+void print_metrics(const CheckOptions& options, const MetricsCheck& found) {
+  for (const CheckedRun& run : found.runs) {
+    fmt::print("run {}: {}, from iteration {}{}\n", run.run_id, run.closed ? "closed" : "unclosed",
+               run.first_iteration,
+               run.last_iteration ? fmt::format(" to {}", *run.last_iteration) : std::string());
+  }
+  if (found.first_iteration) {
+    fmt::print(
+        "{}: {} records of {} layers and {} findings, in {} steps from iteration {} to {}, in {} file{}\n",
+        options.metrics, found.records, found.layers, found.findings, found.steps, *found.first_iteration,
+        *found.last_iteration, found.files, found.files == 1 ? "" : "s");
+  }
+  if (found.problems.empty()) fmt::print("{}: whole\n", options.metrics);
+}
+
+void print_metrics_json(const CheckOptions& options, const MetricsCheck& found) {
+  nlohmann::ordered_json json = {{"metrics", options.metrics}, {"whole", found.problems.empty()},
+                                 {"problems", found.problems}, {"notes", found.notes},
+                                 {"files", found.files},       {"records", found.records},
+                                 {"findings", found.findings}, {"layers", found.layers},
+                                 {"steps", found.steps},       {"runs", nlohmann::ordered_json::array()}};
+  if (found.first_iteration) json["iterations"] = {*found.first_iteration, *found.last_iteration};
+  for (const CheckedRun& run : found.runs) {
+    json["runs"].push_back({{"run_id", run.run_id}, {"closed", run.closed}});
+  }
+  fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+ExitStatus check_run(const CheckOptions& options) {
+  const MetricsCheck found = check_metrics(options.metrics);
+  for (const std::string& note : found.notes) fmt::print(stderr, "{}\n", note);
+  for (const std::string& problem : found.problems) {
+    fmt::print(stderr, "{}\n", (std::filesystem::path(options.metrics) / problem).string());
+  }
+  options.json ? print_metrics_json(options, found) : print_metrics(options, found);
+  return found.problems.empty() ? kDone : kAnswerIsNo;
+}
+
 }  // namespace
 
 Command add_check(CLI::App& app) {
-  CLI::App* subcommand = app.add_subcommand("check", "validates a debug config and shows what it would do");
+  CLI::App* subcommand = app.add_subcommand(
+      "check", "validates a debug config and shows what it would do, or checks what a run wrote");
   auto options = std::make_shared<CheckOptions>();
-  subcommand->add_option("YAML", options->config, "the debug config")->required();
+  CLI::Option* config = subcommand->add_option("YAML", options->config, "the debug config");
+  subcommand
+      ->add_option("--metrics", options->metrics,
+                   "instead of a config: whether run.json and metrics/ of this log directory are whole")
+      ->type_name("DIR")
+      ->excludes(config);
   subcommand
       ->add_option("--layers", options->layers_file,
                    "file with one layer name a line; - reads standard input")
@@ -201,7 +247,13 @@ Command add_check(CLI::App& app) {
       ->add_option("--recipe", options->recipe, "recipe of the layers: none, delayed (default), current")
       ->type_name("R");
   subcommand->add_flag("--json", options->json, "one JSON object on standard output");
-  return {.app = subcommand, .run_alone = [options] { return check(*options); }};
+  return {.app = subcommand, .run_alone = [options] {
+            if (!options->metrics.empty()) return check_run(*options);
+            AMAXSCOPE_CHECK(
+                !options->config.empty(), ErrorCode::kUsage,
+                "YAML is required, or --metrics with a log directory; see `amaxscope check --help`");
+            return check(*options);
+          }};
 }
 
 }  // namespace amaxscope::launch

@@ -117,6 +117,36 @@ TEST_F(Commands, CheckWithoutLayersValidates) {
                                 HasSubstr("LogTensorStats, DisableQuantizationGEMM")));
 }
 
+TEST_F(Commands, CheckSaysWhetherWhatARunWroteIsWhole) {
+  EXPECT_EQ(amaxscope({"check", "--metrics", "nosuch"}).status, 2);
+  std::filesystem::create_directories(folder_ / "log" / "metrics");
+  EXPECT_EQ(amaxscope({"check", "--metrics", "log"}).status, 1) << "no data is not healthy";
+  write(
+      "log/run.json",
+      R"({"schema_version":1,"runs":[{"run_id":"r","state":"closed","first_iteration":0,"last_iteration":3}]})");
+  const std::string step =
+      R"({"iteration":2,"layer":"a","tensor":"weight","phase":"forward","stats":{"max":1}})"
+      "\n";
+  const std::string opening = R"({"schema_version":1,"run_id":"r","rank":0})"
+                              "\n";
+  write("log/metrics/rank_0.jsonl", opening + step +
+                                        R"({"iteration":2,"end_of_step":true,"records":1})"
+                                        "\n");
+  const ProgramResult whole = amaxscope({"check", "--metrics", "log"});
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_THAT(whole.out,
+              AllOf(HasSubstr("run r: closed, from iteration 0 to 3"),
+                    HasSubstr("1 records of 1 layers and 0 findings, in 1 steps"), HasSubstr("log: whole")));
+  write("log/metrics/rank_0.jsonl", opening + step);
+  const ProgramResult cut = amaxscope({"check", "--metrics", "log"});
+  EXPECT_EQ(cut.status, 1);
+  EXPECT_THAT(cut.err, HasSubstr("log/metrics/rank_0.jsonl:2: 1 lines of iteration 2 are not followed by"));
+  EXPECT_THAT(cut.out, Not(HasSubstr("whole")));
+  const nlohmann::json json = nlohmann::json::parse(amaxscope({"check", "--metrics", "log", "--json"}).out);
+  EXPECT_EQ(json.at("whole"), false);
+  EXPECT_EQ(json.at("problems").size(), 2U) << "that nothing was completed is one, too";
+}
+
 TEST_F(Commands, CheckShowsThePlanAsATable) {
   write("config.yaml", kConfig);
   const ProgramResult result =

@@ -1,0 +1,40 @@
+// Whether what a run wrote (run.json, metrics/*.jsonl) is whole: `amaxscope check --metrics`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace amaxscope::launch {
+
+struct CheckedRun {
+  std::string run_id;
+  bool closed = false;
+  std::int64_t first_iteration = 0;
+  std::optional<std::int64_t> last_iteration;  ///< of a closed one
+  friend bool operator==(const CheckedRun&, const CheckedRun&) = default;
+};
+
+struct MetricsCheck {
+  /// "metrics/rank_0.jsonl:12: what is wrong"; a run is as it was written exactly when there are none. That
+  /// nothing was recorded is a problem, too.
+  std::vector<std::string> problems;
+  /// What is no damage, but should be known: a run that was not closed, a step that a crash cut off and a
+  /// later run took up again.
+  std::vector<std::string> notes;
+  std::vector<CheckedRun> runs;  ///< in the order they were started
+  int files = 0;
+  std::uint64_t records = 0;
+  std::uint64_t findings = 0;
+  std::uint64_t steps = 0;                      ///< iterations with something recorded, over all files
+  std::uint64_t layers = 0;                     ///< names that have a record
+  std::optional<std::int64_t> first_iteration;  ///< of what is recorded
+  std::optional<std::int64_t> last_iteration;
+};
+
+/// Reads every file of the log directory once, line by line. Throws Error(kInput) when it is no directory.
+MetricsCheck check_metrics(const std::filesystem::path& log_dir);
+
+}  // namespace amaxscope::launch

@@ -1,0 +1,169 @@
+#include "launch/metrics_lines.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+#include "runtime/sinks/run_file.hpp"
+
+namespace amaxscope::launch {
+
+namespace {
+
+using nlohmann::json;
+
+std::optional<std::int64_t> integer_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
+  return found->get<std::int64_t>();
+}
+
+bool is_text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string();
+}
+
+bool is_record(const json& object) {
+  const auto stats = object.find("stats");
+  return stats != object.end() && stats->is_object() && is_text(object, "layer") &&
+         is_text(object, "tensor") && is_text(object, "phase");
+}
+
+}  // namespace
+
+void MetricsLines::problem_at(std::uint64_t line, std::string_view what) {
+  check_.problems.push_back(fmt::format("{}:{}: {}", name_, line, what));
+}
+
+const CheckedRun* MetricsLines::current() const {
+  const auto found = std::ranges::find(check_.runs, run_id_, &CheckedRun::run_id);
+  return found == check_.runs.end() ? nullptr : &*found;
+}
+
+void MetricsLines::read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file.is_open()) {
+    check_.problems.push_back(fmt::format("{}: cannot be read", name_));
+    return;
+  }
+  for (std::string text; std::getline(file, text);) {
+    ++line_;
+    line(text, /*ended=*/!file.eof());
+  }
+  if (line_ == 0) {
+    line_ = 1;
+    problem("the file is empty: nothing was recorded");
+    return;
+  }
+  end_of_run(/*at_end_of_file=*/true);
+}
+
+void MetricsLines::line(const std::string& text, bool ended) {
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || !ended) {
+    if (broken_line_ == 0) broken_line_ = line_;
+    return;
+  }
+  if (object.contains("schema_version")) return opening(object);
+  if (broken_line_ != 0) {  // no later run went on after it
+    problem_at(broken_line_, "is no JSON object: the line was cut off or overwritten");
+    broken_line_ = 0;
+  }
+  if (run_id_.empty() && line_ == 1) problem("the line that says of which run this is is missing");
+  const std::optional<std::int64_t> iteration = integer_of(object, "iteration");
+  if (!iteration) return problem("has no iteration");
+  if (object.contains("end_of_step")) return marker(object, *iteration);
+  content(object, *iteration);
+}
+
+void MetricsLines::opening(const json& object) {
+  if (line_ != 1) end_of_run(/*at_end_of_file=*/false);
+  run_id_ = is_text(object, "run_id") ? object["run_id"].get<std::string>() : std::string();
+  if (integer_of(object, "schema_version") != RunDescription::kSchemaVersion) {
+    problem(fmt::format("schema version {}, this program reads {}", object["schema_version"].dump(),
+                        RunDescription::kSchemaVersion));
+  }
+  if (current() == nullptr) problem(fmt::format("run \"{}\" is not in run.json", run_id_));
+  const std::optional<std::int64_t> rank = integer_of(object, "rank");
+  if (!rank || !name_.ends_with(fmt::format("/rank_{}.jsonl", *rank))) {
+    problem("the rank is not the one in the name of the file");
+  }
+}
+
+void MetricsLines::content(const json& object, std::int64_t iteration) {
+  if (pending_++ == 0) pending_line_ = line_;
+  if (object.contains("finding")) {  // of what came before the step, too
+    ++pending_findings_;
+    ++check_.findings;
+    return;
+  }
+  if (!pending_iteration_) pending_iteration_ = iteration;
+  if (iteration != *pending_iteration_) {
+    problem(fmt::format("iteration {} within the step of iteration {}", iteration, *pending_iteration_));
+    pending_iteration_ = iteration;
+  } else if (!steps_.empty() && iteration <= *steps_.rbegin()) {
+    problem(fmt::format("iteration {} after iteration {} was completed", iteration, *steps_.rbegin()));
+  }
+  if (object.contains("scalars")) return;
+  if (!is_record(object)) return problem("is no record: layer, tensor, phase and stats are wanted");
+  ++check_.records;
+  layers_.insert(object["layer"].get<std::string>());
+  const Key key{object["layer"].get<std::string>(), object["tensor"].get<std::string>(),
+                object["phase"].get<std::string>(), object.value("group", json()).dump()};
+  if (!seen_.insert(key).second) {
+    problem(fmt::format("a second record of {} {} in iteration {}", std::get<0>(key), std::get<1>(key),
+                        iteration));
+  }
+}
+
+void MetricsLines::marker(const json& object, std::int64_t iteration) {
+  const std::optional<std::int64_t> count = integer_of(object, "records");
+  if (!count || *count < 0 || static_cast<std::uint64_t>(*count) != pending_) {
+    problem(fmt::format("the marker of iteration {} counts {} lines, {} are there", iteration,
+                        object.value("records", json()).dump(), pending_));
+  }
+  if (pending_iteration_ && iteration != *pending_iteration_) {
+    problem(fmt::format("the marker is of iteration {}, the lines before it of iteration {}", iteration,
+                        *pending_iteration_));
+  }
+  if (!steps_.empty() && iteration <= *steps_.rbegin()) {
+    problem(fmt::format("iteration {} ends after iteration {} has ended", iteration, *steps_.rbegin()));
+  }
+  const CheckedRun* run = current();
+  if (run != nullptr && run->last_iteration && iteration > *run->last_iteration) {
+    problem(fmt::format("iteration {}, but run.json says that the run was closed at {}", iteration,
+                        *run->last_iteration));
+  }
+  steps_.insert(iteration);
+  pending_ = pending_findings_ = 0;
+  pending_iteration_.reset();
+  seen_.clear();
+}
+
+void MetricsLines::end_of_run(bool at_end_of_file) {
+  // Findings of the moment at which the run was closed have no step.
+  const bool open_step = pending_ > pending_findings_;
+  const CheckedRun* run = current();
+  const bool crashed = run != nullptr && !run->closed;
+  if (!at_end_of_file && crashed && (broken_line_ != 0 || open_step)) {
+    check_.notes.push_back(
+        fmt::format("{}:{}: run {} ended within a step; that step is not complete, and a later run went on",
+                    name_, broken_line_ != 0 ? broken_line_ : pending_line_, run_id_));
+  } else {
+    if (broken_line_ != 0) problem_at(broken_line_, "the line is cut off or no JSON object");
+    if (open_step) {
+      problem_at(pending_line_,
+                 fmt::format("{} lines of iteration {} are not followed by its end-of-step marker",
+                             pending_ - pending_findings_, pending_iteration_.value_or(-1)));
+    }
+  }
+  broken_line_ = 0;
+  pending_ = pending_findings_ = 0;
+  pending_iteration_.reset();
+  seen_.clear();
+}
+
+}  // namespace amaxscope::launch
