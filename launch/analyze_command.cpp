@@ -275,9 +275,8 @@ Command add_analyze(CLI::App& app) {
       "history\n"
       "holds the tensor's own amax. With --against: update_ratio is rms(update) / rms(weight); lost_updates% "
       "the\n"
-      "share of the changes that are below half an ulp of the stored dtype; zero_rows are dead; "
-      "unchanged_rows got\n"
-      "no update.");
+      "share of the changes that the stored dtype rounds back; zero_rows are dead; unchanged_rows got no "
+      "update.");
   return {.app = subcommand, .run_alone = [options] { return analyze(*options); }};
 }
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/half.hpp"
 #include "kernels/cast.hpp"
+#include "kernels/update_stats.hpp"
 
 namespace amaxscope::launch {
 
@@ -35,19 +35,22 @@ void require_alike(const TensorFile& file, const StoredTensor& tensor, const Ten
                   other_file.path().string(), file.path().string());
 }
 
+/// Updates that a weight stored in this dtype does not take up.
+std::uint64_t lost_updates(const Tensor& now, const Tensor& before, DType stored) {
+  Tensor update(DType::kF64, before.shape());
+  for (std::size_t i = 0; i < update.values<double>().size(); ++i) {
+    update.values<double>()[i] = now.values<double>()[i] - before.values<double>()[i];
+  }
+  Tensor weight(stored, before.shape());
+  convert(before.view(), weight);
+  return update_stats(weight, update).lost;
+}
+
 double percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
 }  // namespace
-
-double half_ulp(double x, DType stored) {
-  const int mantissa = stored == DType::kF32 ? 23 : (stored == DType::kF16 ? 10 : 7);
-  const int smallest_normal = stored == DType::kF16 ? -14 : -126;
-  int exponent = smallest_normal;
-  if (x != 0.0) exponent = std::max(std::ilogb(x), smallest_normal);
-  return std::ldexp(1.0, exponent - mantissa - 1);
-}
 
 UpdateHealth update_health(const TensorFile& now, const StoredTensor& tensor, const TensorFile& before,
                            const StoredTensor& other, DType stored) {
@@ -61,6 +64,7 @@ UpdateHealth update_health(const TensorFile& now, const StoredTensor& tensor, co
     const std::int64_t count = std::min(kPieceElements, shape.numel() - first);
     const Tensor new_values = read_doubles(now, tensor, first, count);
     const Tensor old_values = read_doubles(before, other, first, count);
+    health.lost += lost_updates(new_values, old_values, stored);
     for (std::int64_t i = 0; i < count; ++i) {
       const double value = new_values.values<double>()[static_cast<std::size_t>(i)];
       const double weight = old_values.values<double>()[static_cast<std::size_t>(i)];
@@ -70,8 +74,6 @@ UpdateHealth update_health(const TensorFile& now, const StoredTensor& tensor, co
         const double update = value - weight;
         ++health.elements;
         health.changed += static_cast<std::uint64_t>(update != 0.0);
-        health.lost +=
-            static_cast<std::uint64_t>(update != 0.0 && std::abs(update) < half_ulp(weight, stored));
         health.update_squares += update * update;
         health.weight_squares += weight * weight;
       } else {

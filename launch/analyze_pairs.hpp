@@ -11,9 +11,9 @@
 
 namespace amaxscope::launch {
 
-/// What happened to the weights between two checkpoints. update = now - before; an element is lost when its
-/// update is not zero and smaller than half the distance between neighbours of its magnitude in the stored
-/// dtype. Rows are those of the matrix [M, K].
+/// What happened to the weights between two checkpoints. update = now - before; an update is lost when it is
+/// not zero and a weight stored in the dtype stays the same when it is added (kernels/update_stats.hpp). Rows
+/// are those of the matrix [M, K].
 struct UpdateHealth {
   std::uint64_t elements = 0;  ///< of which both values are finite
   std::uint64_t nonfinite = 0;
@@ -34,10 +34,6 @@ UpdateHealth update_health(const TensorFile& now, const StoredTensor& tensor, co
 /// unchanged_rows, nonfinite.
 std::vector<AnalyzeRow> rows_of(const UpdateHealth& health, const std::string& file,
                                 const std::string& tensor);
-
-/// Half the distance between neighbours at this magnitude: 2^(e - bits - 1) with the exponent e of x, no
-/// smaller than that of the dtype's subnormal numbers.
-double half_ulp(double x, DType stored);
 
 /// Where two replicas of a tensor differ, bit for bit.
 struct ReplicaDifference {

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
-#include <cstring>
-#include <limits>
 
 #include "kernels/cpu/arguments.hpp"
+#include "kernels/cpu/float_pattern.hpp"
 
 namespace amaxscope {
 
@@ -14,32 +12,17 @@ namespace {
 
 constexpr std::string_view kOperation = "amax";
 
-// Magnitudes are compared as signed integers: non-negative patterns order the same, and SSE2 has no unsigned
-// 32-bit maximum. Patterns above Inf's are NaN and count as 0.
-template <class Bits, Bits kInfinity>
-Bits largest_magnitude(const void* data, std::int64_t count) {
-  const auto* bits = static_cast<const std::byte*>(data);
-  constexpr auto kMask = std::numeric_limits<Bits>::max();
-  Bits largest = 0;
+/// NaN counts as 0.
+template <class T>
+std::uint32_t largest_bits(const T* data, std::int64_t count) {
+  using Magnitude = typename cpu::FloatPattern<T>::Magnitude;
+  Magnitude largest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    Bits value;
-    std::memcpy(&value, bits + i * static_cast<std::int64_t>(sizeof(Bits)), sizeof(Bits));
-    value = static_cast<Bits>(value & kMask);
-    value = value > kInfinity ? Bits{0} : value;
+    Magnitude value = cpu::magnitude(data[i]);
+    value = value > cpu::FloatPattern<T>::kInfinity ? Magnitude{0} : value;
     largest = std::max(largest, value);
   }
-  return largest;
-}
-
-std::uint32_t largest_bits(const float* data, std::int64_t count) {
-  return static_cast<std::uint32_t>(largest_magnitude<std::int32_t, 0x7F800000>(data, count));
-}
-std::uint32_t largest_bits(const BF16* data, std::int64_t count) {
-  return static_cast<std::uint32_t>(largest_magnitude<std::int16_t, 0x7F80>(data, count)) << 16;
-}
-std::uint32_t largest_bits(const F16* data, std::int64_t count) {
-  const auto bits = static_cast<std::uint16_t>(largest_magnitude<std::int16_t, 0x7C00>(data, count));
-  return std::bit_cast<std::uint32_t>(to_float(F16{bits}));
+  return std::bit_cast<std::uint32_t>(to_float(std::bit_cast<T>(largest)));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "kernels/codec/e8m0.hpp"
 #include "kernels/codec/fp8.hpp"
 #include "kernels/cpu/arguments.hpp"
+#include "kernels/cpu/float_pattern.hpp"
 
 namespace amaxscope {
 
@@ -16,49 +17,24 @@ namespace {
 
 constexpr std::string_view kOperation = "finite_scan";
 
-/// Magnitude patterns compare as integers, and every Inf and NaN is at or above Inf's.
-template <class T>
-struct Magnitude;
-template <>
-struct Magnitude<float> {
-  using Bits = std::int32_t;
-  static constexpr Bits kInfinity = 0x7F800000;
-};
-template <>
-struct Magnitude<F16> {
-  using Bits = std::int16_t;
-  static constexpr Bits kInfinity = 0x7C00;
-};
-template <>
-struct Magnitude<BF16> {
-  using Bits = std::int16_t;
-  static constexpr Bits kInfinity = 0x7F80;
-};
-
-template <class T>
-typename Magnitude<T>::Bits magnitude(T value) {
-  using Bits = typename Magnitude<T>::Bits;
-  return static_cast<Bits>(std::bit_cast<Bits>(value) & std::numeric_limits<Bits>::max());
-}
-
 template <class T>
 void scan_run(const T* data, std::int64_t count, std::int64_t begin, FiniteScan& scan) {
-  using Bits = typename Magnitude<T>::Bits;
-  Bits largest = 0;
-  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, magnitude(data[i]));
-  if (largest < Magnitude<T>::kInfinity) {
+  using Magnitude = typename cpu::FloatPattern<T>::Magnitude;
+  Magnitude largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, cpu::magnitude(data[i]));
+  if (largest < cpu::FloatPattern<T>::kInfinity) {
     scan.amax = std::max(scan.amax, to_float(std::bit_cast<T>(largest)));
     return;
   }
   for (std::int64_t i = 0; i < count; ++i) {
-    const Bits bits = magnitude(data[i]);
-    if (bits < Magnitude<T>::kInfinity) {
+    const Magnitude bits = cpu::magnitude(data[i]);
+    if (bits < cpu::FloatPattern<T>::kInfinity) {
       scan.amax = std::max(scan.amax, to_float(std::bit_cast<T>(bits)));
       continue;
     }
     if (scan.count++ == 0) {
       scan.first = begin + i;
-      scan.first_is_nan = bits > Magnitude<T>::kInfinity;
+      scan.first_is_nan = bits > cpu::FloatPattern<T>::kInfinity;
     }
   }
 }

@@ -2,10 +2,10 @@
 
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <type_traits>
 
 #include "kernels/cpu/arguments.hpp"
+#include "kernels/cpu/float_pattern.hpp"
 
 namespace amaxscope {
 
@@ -14,48 +14,22 @@ namespace {
 constexpr std::string_view kOperation = "update_stats";
 
 template <class T>
-struct Pattern;
-template <>
-struct Pattern<double> {
-  using Bits = std::uint64_t;
-  static Bits of(double x) noexcept { return std::bit_cast<Bits>(x); }
-  static double value(Bits bits) noexcept { return std::bit_cast<double>(bits); }
-};
-template <>
-struct Pattern<float> {
-  using Bits = std::uint32_t;
-  static Bits of(float x) noexcept { return std::bit_cast<Bits>(x); }
-  static double value(Bits bits) noexcept { return static_cast<double>(std::bit_cast<float>(bits)); }
-};
-template <class Half>
-struct HalfPattern {
-  using Bits = std::uint16_t;
-  static Bits of(Half x) noexcept { return x.bits; }
-  static double value(Bits bits) noexcept { return static_cast<double>(to_float(Half{bits})); }
-};
-template <>
-struct Pattern<F16> : HalfPattern<F16> {};
-template <>
-struct Pattern<BF16> : HalfPattern<BF16> {};
-
-template <class T>
-double value_of(T x) noexcept {
-  return Pattern<T>::value(Pattern<T>::of(x));
+double as_double(T x) noexcept {
+  return cpu::value_of<T>(std::bit_cast<typename cpu::FloatPattern<T>::Bits>(x));
 }
 
 /// weight is finite, update finite and not 0.
 template <class T>
 bool is_lost(T weight, double update) noexcept {
-  using Bits = typename Pattern<T>::Bits;
-  constexpr auto kSign = static_cast<Bits>(Bits{1} << (std::numeric_limits<Bits>::digits - 1));
-  const Bits bits = Pattern<T>::of(weight);
-  const auto magnitude = static_cast<Bits>(bits & static_cast<Bits>(~kSign));
-  const double own = Pattern<T>::value(magnitude);
-  const bool outward = magnitude == 0 || ((bits & kSign) != 0) == (update < 0);
+  using Bits = typename cpu::FloatPattern<T>::Bits;
+  const auto magnitude = static_cast<Bits>(cpu::magnitude(weight));
+  const bool negative = std::bit_cast<Bits>(weight) != magnitude;
+  const double own = cpu::value_of<T>(magnitude);
+  const bool outward = magnitude == 0 || negative == (update < 0);
   double gap = 0;  // to the neighbour in the direction of the update
-  if (outward) gap = Pattern<T>::value(static_cast<Bits>(magnitude + 1U)) - own;
+  if (outward) gap = cpu::value_of<T>(static_cast<Bits>(magnitude + 1U)) - own;
   // The largest finite number has no neighbour outward: as far as the one inward.
-  if (!outward || std::isinf(gap)) gap = own - Pattern<T>::value(static_cast<Bits>(magnitude - 1U));
+  if (!outward || std::isinf(gap)) gap = own - cpu::value_of<T>(static_cast<Bits>(magnitude - 1U));
   const double twice = 2 * std::abs(update);
   return twice < gap || (twice == gap && (magnitude & 1U) == 0);
 }
@@ -64,8 +38,8 @@ template <class W, class U>
 UpdateStats stats_of_row(const W* weight, const U* update, std::int64_t count) {
   UpdateStats stats;
   for (std::int64_t i = 0; i < count; ++i) {
-    const double w = value_of(weight[i]);
-    const double u = value_of(update[i]);
+    const double w = as_double(weight[i]);
+    const double u = as_double(update[i]);
     if (!std::isfinite(w) || !std::isfinite(u)) {
       ++stats.nonfinite;
       continue;
