@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <charconv>
 #include <cstring>
 #include <deque>
 #include <fstream>
@@ -61,22 +60,6 @@ std::vector<Part> tensors_of(const TrainingParts& parts) {
   return result;
 }
 
-std::string text_of(const SafetensorsFile& file, const std::string& key) {
-  const auto entry = file.metadata().find(key);
-  AMAXSCOPE_CHECK(entry != file.metadata().end(), ErrorCode::kInput,
-                  "{}: is no state of a training: its metadata have no \"{}\"", file.path().string(), key);
-  return entry->second;
-}
-
-std::int64_t number_of(const SafetensorsFile& file, const std::string& key) {
-  const std::string text = text_of(file, key);
-  std::int64_t number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  AMAXSCOPE_CHECK(failure == std::errc{} && end == text.data() + text.size() && number >= 0,
-                  ErrorCode::kInput, "{}: {} is \"{}\", expected a count", file.path().string(), key, text);
-  return number;
-}
-
 const StoredTensor& fitting(const SafetensorsFile& file, const std::string& name, const TensorView& wanted) {
   const StoredTensor* const stored = file.find(name);
   AMAXSCOPE_CHECK(stored != nullptr, ErrorCode::kInput,
@@ -90,7 +73,7 @@ const StoredTensor& fitting(const SafetensorsFile& file, const std::string& name
 
 void require_identity(const SafetensorsFile& file, const StateIdentity& identity) {
   for (const auto& [key, value] : identity) {
-    const std::string saved = text_of(file, key);
+    const std::string& saved = file.metadata_text(key);
     AMAXSCOPE_CHECK(saved == value, ErrorCode::kInput, "{}: was saved with {} {}, this training has {}",
                     file.path().string(), key, saved, value);
   }
@@ -101,6 +84,9 @@ DelayedScalingState::Slot read_slot(const SafetensorsFile& file, const DelayedSc
   const Tensor words = file.read(fitting(file, words_name(now.name), words_of(now)));
   const auto word = words.values<std::uint32_t>();
   slot.scale = std::bit_cast<float>(word[0]);
+  AMAXSCOPE_CHECK(word[1] <= static_cast<std::uint32_t>(ScaleClamp::kScaleClamped), ErrorCode::kInput,
+                  "{}: {} has {} as its second word; 0 to {} are known", file.path().string(),
+                  words_name(now.name), word[1], static_cast<int>(ScaleClamp::kScaleClamped));
   slot.clamp = static_cast<ScaleClamp>(word[1]);
   slot.has_history = word[2] != 0;
   const Tensor history = file.read(fitting(file, history_name(now.name), view_of(now.history)));
@@ -138,8 +124,8 @@ void write_state(const fs::path& file, const TrainingParts& parts, std::int64_t 
 std::int64_t read_state(const fs::path& path, const TrainingParts& parts, const StateIdentity& identity) {
   const SafetensorsFile file(path);
   require_identity(file, identity);
-  const std::int64_t iteration = number_of(file, "iteration");
-  const std::int64_t adam_steps = number_of(file, "adam_steps");
+  const std::int64_t iteration = file.metadata_count("iteration");
+  const std::int64_t adam_steps = file.metadata_count("adam_steps");
   // Everything is read before anything is changed.
   const std::vector<Part> targets = tensors_of(parts);
   std::vector<Tensor> values;
@@ -166,7 +152,7 @@ std::int64_t read_state(const fs::path& path, const TrainingParts& parts, const 
 }
 
 std::int64_t iteration_of_state(const fs::path& path) {
-  return number_of(SafetensorsFile(path), "iteration");
+  return SafetensorsFile(path).metadata_count("iteration");
 }
 
 fs::path state_directory(const fs::path& directory, std::int64_t iteration) {

@@ -64,10 +64,9 @@ void DebugSession::Impl::load_state(const std::filesystem::path& dir) {
   AMAXSCOPE_CHECK(!stepped_, ErrorCode::kUsage, "the state of a session is loaded before its first step");
   const SafetensorsFile file(state_file(dir));
   const auto expect = [&](const std::string& key, const std::string& wanted) {
-    const auto found = file.metadata().find(key);
-    AMAXSCOPE_CHECK(found != file.metadata().end() && found->second == wanted, ErrorCode::kInput,
-                    "{}: {} is {}, this run has {}", file.path().string(), key,
-                    found == file.metadata().end() ? "missing" : found->second, wanted);
+    const std::string& found = file.metadata_text(key);
+    AMAXSCOPE_CHECK(found == wanted, ErrorCode::kInput, "{}: {} is {}, this run has {}", file.path().string(),
+                    key, found, wanted);
   };
   expect("format", std::string(kFormat));
   expect("config", active_->config.text.empty() ? "none" : text_digest(active_->config.text));
@@ -81,7 +80,7 @@ void DebugSession::Impl::load_state(const std::filesystem::path& dir) {
     words.emplace(tensor.name, std::vector<std::uint64_t>(span.begin(), span.end()));
   }
   expect("digest", digest_of(words));
-  iteration = std::stoll(file.metadata().at("iteration"));
+  iteration = file.metadata_count("iteration");
   for (const ActiveConfig::Section& section : active_->sections) {
     for (std::size_t i = 0; i < section.features.size(); ++i) {
       const std::string prefix = feature_prefix(section.config->name, i, section.features[i]->config().name);

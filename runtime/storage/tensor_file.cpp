@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <limits>
 
 #include "core/error.hpp"
@@ -28,6 +29,23 @@ Shape StoredTensor::shape() const {
   const std::string why = unreadable();
   AMAXSCOPE_CHECK(why.empty(), ErrorCode::kInput, "tensor \"{}\" cannot be read: {}", name, why);
   return Shape(std::span<const std::int64_t>(extents));
+}
+
+const std::string& TensorFile::metadata_text(const std::string& key) const {
+  const auto entry = metadata().find(key);
+  AMAXSCOPE_CHECK(entry != metadata().end(), ErrorCode::kInput, "{}: its metadata have no \"{}\"",
+                  path().string(), key);
+  return entry->second;
+}
+
+std::int64_t TensorFile::metadata_count(const std::string& key) const {
+  const std::string& text = metadata_text(key);
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, number);
+  AMAXSCOPE_CHECK(failure == std::errc{} && stop == end && number >= 0, ErrorCode::kInput,
+                  "{}: {} is \"{}\", expected a count", path().string(), key, text);
+  return number;
 }
 
 void TensorFile::read_elements(const StoredTensor& tensor, std::int64_t first,

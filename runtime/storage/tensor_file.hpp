@@ -39,6 +39,11 @@ class TensorFile {
   [[nodiscard]] virtual const std::vector<StoredTensor>& tensors() const noexcept = 0;
   [[nodiscard]] virtual const std::map<std::string, std::string>& metadata() const noexcept = 0;
 
+  /// An entry of the metadata; as a number one that counts something: decimal digits, at most 2^63 - 1.
+  /// Throws Error(kInput), naming file and key, when it is not there or not that.
+  [[nodiscard]] const std::string& metadata_text(const std::string& key) const;
+  [[nodiscard]] std::int64_t metadata_count(const std::string& key) const;
+
   /// Fills `out` (CPU, contiguous, of the tensor's dtype) with elements from `first` on, in row-major order.
   /// Throws Error(kInput) for a tensor that is not readable, Error(kUsage) for elements it does not have,
   /// Error(kIo).
