@@ -63,22 +63,27 @@ void DelayedHistory::observe(const InspectContext& context) {
   static_cast<AmaxOfStep&>(*cell_->train).feed(context.x.numel() == 0 ? 0U : amax_bits(context.x));
 }
 
-void DelayedHistory::save(FeatureState& state) const {
-  std::vector<std::uint64_t> words = {std::bit_cast<std::uint32_t>(slot().scale),
-                                      static_cast<std::uint64_t>(slot().clamp),
-                                      static_cast<std::uint64_t>(slot().has_history)};
-  words.insert(words.end(), slot().history.begin(), slot().history.end());
-  state.insert_or_assign(slot().name, std::move(words));
+void DelayedHistory::keep_in(KeptState& kept) {
+  kept.keep(
+      slot().name, [this] { return saved(); }, [this](const KeptState::Words& words) { restore(words); });
 }
 
-void DelayedHistory::load(const FeatureState& state) {
-  const auto found = state.find(slot().name);
-  if (found == state.end()) return;
+KeptState::Words DelayedHistory::saved() const {
+  KeptState::Words words = {std::bit_cast<std::uint32_t>(slot().scale),
+                            static_cast<std::uint64_t>(slot().clamp),
+                            static_cast<std::uint64_t>(slot().has_history)};
+  words.insert(words.end(), slot().history.begin(), slot().history.end());
+  return words;
+}
+
+void DelayedHistory::restore(const KeptState::Words& words) {
   constexpr std::size_t kBeforeHistory = 3;
-  const std::vector<std::uint64_t>& words = found->second;
   AMAXSCOPE_CHECK(words.size() == kBeforeHistory + slot().history.size(), ErrorCode::kInput,
                   "the saved amax history of {} has {} words, expected {}", slot().name, words.size(),
                   kBeforeHistory + slot().history.size());
+  AMAXSCOPE_CHECK(words[1] <= static_cast<std::uint64_t>(ScaleClamp::kScaleClamped), ErrorCode::kInput,
+                  "the saved amax history of {} says {} of how its scale came about; 0 to {} are known",
+                  slot().name, words[1], static_cast<int>(ScaleClamp::kScaleClamped));
   DelayedScalingState::Slot restored = slot();
   restored.scale = std::bit_cast<float>(static_cast<std::uint32_t>(words[0]));
   restored.clamp = static_cast<ScaleClamp>(words[1]);

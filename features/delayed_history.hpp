@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "features/kept_state.hpp"
 #include "runtime/feature/feature.hpp"
 #include "runtime/quantizers/delayed_scaling.hpp"
 
@@ -27,16 +28,18 @@ class DelayedHistory {
   /// The scale of this step, from the steps before it.
   [[nodiscard]] const DelayedScalingState::Slot& slot() const { return state_->slot(0); }
 
-  /// Under the history's name, for FeatureState. load does nothing when the name is not in it; throws
-  /// Error(kInput) for a history of another length.
-  void save(FeatureState& state) const;
-  void load(const FeatureState& state);
+  /// Under the history's name. From then on it must stay where it is. Words of a history of another length,
+  /// or that are none, throw Error(kInput) when they are loaded.
+  void keep_in(KeptState& kept);
 
   /// When a feature with such a history looks at a tensor: at every iteration as long as the schedule has
   /// more to come.
   [[nodiscard]] static Decision looks(const Schedule& schedule, std::int64_t iteration);
 
  private:
+  [[nodiscard]] KeptState::Words saved() const;
+  void restore(const KeptState::Words& words);
+
   std::shared_ptr<DelayedScalingState> state_;
   const StatCell* cell_ = nullptr;
 };

@@ -90,7 +90,8 @@ std::shared_ptr<QuantizedTensor> FakeQuant::modify_tensor(const ModifyContext& c
   const ScaleFromAmax scale = scale_from_amax(scoped_amax(context), {.max_value = fp8_max(format.dtype)});
   const auto codes =
       quantize_float8(context.x, format.dtype, scale.scale, {.rowwise = true, .columnwise = false});
-  return std::make_shared<HighPrecisionTensor>(codes->dequantize(result_dtype(context), Direction::kRowwise));
+  return std::make_shared<HighPrecisionTensor>(codes->dequantize(result_dtype(context), Direction::kRowwise),
+                                               codes->format_name(Direction::kRowwise));
 }
 
 std::shared_ptr<QuantizedTensor> FakeQuant::through_blocks(const ModifyContext& context) {
@@ -101,7 +102,8 @@ std::shared_ptr<QuantizedTensor> FakeQuant::through_blocks(const ModifyContext& 
       context, format.recipe, format.dtype, padded.view(),
       {.rowwise = direction == Direction::kRowwise, .columnwise = direction == Direction::kColumnwise});
   const Tensor values = codes->dequantize(result_dtype(context), direction);
-  return std::make_shared<HighPrecisionTensor>(cropped(values.view(), context.x.shape()));
+  return std::make_shared<HighPrecisionTensor>(cropped(values.view(), context.x.shape()),
+                                               codes->format_name(direction));
 }
 
 FeatureEntry fake_quant_entry() {

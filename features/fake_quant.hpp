@@ -16,7 +16,10 @@ class FakeQuant final : public Feature {
   explicit FakeQuant(FeatureConfig config) : Feature(std::move(config)) {}
 
   [[nodiscard]] bool alters_numerics() const override { return true; }
-  void attach(const FeatureServices& services) override { quantizers_.set_rank(services.world_rank); }
+  void attach(const FeatureServices& services) override {
+    quantizers_.set_rank(services.world_rank);
+    quantizers_.keep_in(kept_);
+  }
   void check_layer(const LayerDescription& layer) const override { admit_layer(layer, {}); }
   /// Refuses, naming layer and section, a tensor that is a partial sum on each rank when it is to be
   /// quantized as the whole tensor.
@@ -30,10 +33,15 @@ class FakeQuant final : public Feature {
   /// Operands come back in the layer's compute dtype, results in their own.
   [[nodiscard]] std::shared_ptr<QuantizedTensor> modify_tensor(const ModifyContext& context) override;
 
+  /// The places in the random streams.
+  void save_state(FeatureState& state) const override { kept_.save(state); }
+  void load_state(const FeatureState& state) override { kept_.load(state); }
+
  private:
   [[nodiscard]] std::shared_ptr<QuantizedTensor> through_blocks(const ModifyContext& context);
 
   ScopedQuantizers quantizers_;
+  KeptState kept_;
 };
 
 FeatureEntry fake_quant_entry();

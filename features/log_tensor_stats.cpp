@@ -1,5 +1,7 @@
 #include "features/log_tensor_stats.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/error.hpp"
@@ -115,7 +117,21 @@ void LogTensorStats::register_tensor(const InspectedTensor& tensor, Registration
   const FeatureParams* params = params_of_inspected(config(), tensor);
   if (params == nullptr) return;
   std::vector<Measure> measures = measures_for(*params, tensor, registration);
+  for (const Measure& measure : measures) {
+    if (measure.feed == feed_channels) keep_channels(tensor, *measure.cell);
+  }
   if (!measures.empty()) measures_.insert_or_assign(&tensor, std::move(measures));
+}
+
+void LogTensorStats::keep_channels(const InspectedTensor& tensor, const StatCell& cell) {
+  for (const Phase phase : {tensor.training_phase, Phase::kEval}) {
+    auto& channels = static_cast<ChannelAccumulator&>(cell.of(phase));
+    kept_.keep(
+        fmt::format("{} {} {} {}", tensor.layer, tensor.name, phase == Phase::kEval ? "eval" : "training",
+                    channels.id()),
+        [&channels] { return channels.saved(); },
+        [&channels](const KeptState::Words& words) { channels.restore(words); });
+  }
 }
 
 Decision LogTensorStats::inspect_tensor_enabled(const InspectedTensor& tensor, std::int64_t iteration) const {

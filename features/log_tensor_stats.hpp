@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "features/kept_state.hpp"
 #include "runtime/feature/registry.hpp"
 
 namespace amaxscope {
@@ -22,6 +23,9 @@ class LogTensorStats final : public Feature {
                                                 std::int64_t iteration) const override;
   /// Without an original (a weight that exists in FP8 only) nothing is counted.
   void inspect_tensor(const InspectContext& context) override;
+  /// How often channels have stood out.
+  void save_state(FeatureState& state) const override { kept_.save(state); }
+  void load_state(const FeatureState& state) override { kept_.load(state); }
 
  private:
   /// One accumulator and how it is fed.
@@ -31,8 +35,10 @@ class LogTensorStats final : public Feature {
   };
   [[nodiscard]] std::vector<Measure> measures_for(const FeatureParams& params, const InspectedTensor& tensor,
                                                   Registration& registration) const;
+  void keep_channels(const InspectedTensor& tensor, const StatCell& cell);
 
   std::unordered_map<const InspectedTensor*, std::vector<Measure>> measures_;
+  KeptState kept_;
 };
 
 FeatureEntry log_tensor_stats_entry();

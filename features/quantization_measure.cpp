@@ -92,12 +92,15 @@ const QuantizedTensor* codes_in(const QuantizedTensor* operand, Direction direct
 Measured measure_codes(const TensorView& x, const QuantizedTensor& codes, Direction direction,
                        const Quantizer* quantizer, bool with_rounding) {
   if (const auto* float8 = dynamic_cast<const Float8Tensor*>(&codes)) {
-    return measure_float8(x, *float8, quantizer, with_rounding);
+    Measured measured = measure_float8(x, *float8, quantizer, with_rounding);
+    measured.format = codes.format_name(direction);
+    return measured;
   }
   const auto* blocks = dynamic_cast<const BlockScaledTensor*>(&codes);
   AMAXSCOPE_CHECK(blocks != nullptr, ErrorCode::kInternal, "codes of shape {} are of an unknown kind",
                   to_string(codes.shape()));
   Measured measured;
+  measured.format = codes.format_name(direction);
   if (x.numel() == 0) return measured;
   const BlockScaledView view = blocks->blocks(direction);
   measured.error = quantization_error(x, view);

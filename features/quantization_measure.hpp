@@ -13,6 +13,7 @@ namespace amaxscope {
 struct Measured {
   BlockQuantizationError error;
   std::vector<std::string> flags;  ///< of the scale
+  std::string format;              ///< of the codes, as records name it
   float scale = 0.0F;              ///< of codes under one scale; else 0
   std::vector<float> rounding;     ///< sampled errors; empty when not asked for or when there are too few
 };

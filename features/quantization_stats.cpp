@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "core/error.hpp"
 #include "features/inspecting.hpp"
@@ -128,7 +129,7 @@ void QuantizationStats::register_tensor(const InspectedTensor& tensor, Registrat
       *what_if = std::make_unique<WhatIf>(measure.recipe, tensor);
       if (DelayedHistory* history = (*what_if)->history()) {
         history->declare(tensor, params->schedule, label(), registration);
-        history->load(loaded_);
+        history->keep_in(kept_);
       }
     }
     state.with_rounding =
@@ -136,7 +137,36 @@ void QuantizationStats::register_tensor(const InspectedTensor& tensor, Registrat
     measure.request = std::move(request);
     state.measures.push_back(std::move(measure));
   }
-  if (!state.measures.empty()) tensors_.insert_or_assign(&tensor, std::move(state));
+  if (state.measures.empty()) return;
+  for (Measure& measure : tensors_.insert_or_assign(&tensor, std::move(state)).first->second.measures) {
+    const Name& name = measure.request.name;
+    kept_.keep(
+        fmt::format("{} {} {}{}", tensor.layer, tensor.name,
+                    name.recipe ? to_string(*name.recipe) : "running", name.columnwise ? " columnwise" : ""),
+        [&measure] { return measure.saved(); },
+        [&measure](const KeptState::Words& words) { measure.restore(words); });
+  }
+}
+
+KeptState::Words QuantizationStats::Measure::saved() const {
+  KeptState::Words words = {std::bit_cast<std::uint32_t>(scale), static_cast<std::uint64_t>(scale_since),
+                            static_cast<std::uint64_t>(rounding_iteration)};
+  for (const float error : rounding) words.push_back(std::bit_cast<std::uint32_t>(error));
+  return words;
+}
+
+void QuantizationStats::Measure::restore(const KeptState::Words& words) {
+  constexpr std::size_t kBeforeRounding = 3;
+  AMAXSCOPE_CHECK(words.size() >= kBeforeRounding && words.size() <= kBeforeRounding + kRoundingSamples,
+                  ErrorCode::kInput, "saved statistics of quantization have {} words, expected {} to {}",
+                  words.size(), kBeforeRounding, kBeforeRounding + kRoundingSamples);
+  scale = std::bit_cast<float>(static_cast<std::uint32_t>(words[0]));
+  scale_since = static_cast<std::int64_t>(words[1]);
+  rounding_iteration = static_cast<std::int64_t>(words[2]);
+  rounding.clear();
+  for (std::size_t i = kBeforeRounding; i < words.size(); ++i) {
+    rounding.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(words[i])));
+  }
 }
 
 Decision QuantizationStats::inspect_tensor_enabled(const InspectedTensor& tensor,
@@ -192,6 +222,7 @@ QuantizationSample QuantizationStats::sample_of(Measure& measure, const Measured
                                                 const InspectContext& context) const {
   QuantizationSample sample{
       .measured = measured.error, .flags = measured.flags, .microbatch = context.moment.microbatch};
+  if (measure.request.name.recipe) sample.format = measured.format;
   const bool training = context.moment.phase != Phase::kEval;
   if (!training || context.x.numel() == 0) return sample;
   if (measured.scale != 0.0F) {
@@ -247,23 +278,6 @@ void QuantizationStats::inspect_tensor(const InspectContext& context) {
     if (!counts(context, accumulator)) continue;
     if (const Measured* measured = measured_for(measure, now))
       accumulator.feed(sample_of(measure, *measured, context));
-  }
-}
-
-void QuantizationStats::save_state(FeatureState& state) const {
-  for (const auto& [tensor, of_tensor] : tensors_) {
-    for (const auto& [recipe, what_if] : of_tensor.what_ifs) {
-      if (what_if->history() != nullptr) what_if->history()->save(state);
-    }
-  }
-}
-
-void QuantizationStats::load_state(const FeatureState& state) {
-  loaded_ = state;
-  for (const auto& [tensor, of_tensor] : tensors_) {
-    for (const auto& [recipe, what_if] : of_tensor.what_ifs) {
-      if (what_if->history() != nullptr) what_if->history()->load(state);
-    }
   }
 }
 

@@ -51,9 +51,9 @@ class QuantizationStats : public Feature {
   [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor& tensor,
                                                 std::int64_t iteration) const override;
   void inspect_tensor(const InspectContext& context) override;
-  /// The amax histories of delayed what-ifs.
-  void save_state(FeatureState& state) const override;
-  void load_state(const FeatureState& state) override;
+  /// The amax histories of delayed what-ifs, the age of scales, and what rounding errors are compared with.
+  void save_state(FeatureState& state) const override { kept_.save(state); }
+  void load_state(const FeatureState& state) override { kept_.load(state); }
 
  private:
   /// Statistics that share recipe and direction, and so an accumulator.
@@ -69,6 +69,9 @@ class QuantizationStats : public Feature {
     std::int64_t scale_since = 0;
     std::vector<float> rounding;  ///< sampled errors of the last due iteration
     std::int64_t rounding_iteration = -1;
+
+    [[nodiscard]] KeptState::Words saved() const;
+    void restore(const KeptState::Words& words);
   };
   struct TensorState {
     const FeatureParams* params = nullptr;
@@ -90,7 +93,7 @@ class QuantizationStats : public Feature {
   std::function<void(const std::string&)> warn_;
   std::set<std::pair<std::string, std::string>> said_;  ///< (layer, statistic)
   std::unordered_map<const InspectedTensor*, TensorState> tensors_;
-  FeatureState loaded_;  ///< for tensors that are registered later
+  KeptState kept_;
 };
 
 }  // namespace amaxscope

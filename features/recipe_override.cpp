@@ -89,8 +89,8 @@ void RecipeOverride::register_tensor(const InspectedTensor& tensor, Registration
   DelayedHistory history(operand_format(RecipeKind::kDelayed, *tensor.kind),
                          fmt::format("{}.{}", tensor.layer, tensor.name));
   history.declare(tensor, longest(schedules), label(), registration);
-  history.load(loaded_);
-  histories_.insert_or_assign(Key{tensor.layer, *tensor.kind}, std::move(history));
+  histories_.insert_or_assign(Key{tensor.layer, *tensor.kind}, std::move(history))
+      .first->second.keep_in(kept_);
 }
 
 Decision RecipeOverride::modify_tensor_enabled(const LayerDescription&, Gemm gemm, TensorKind tensor,
@@ -109,15 +109,6 @@ void RecipeOverride::inspect_tensor(const InspectContext& context) {
   if (!context.tensor.kind) return;
   const auto history = histories_.find({context.tensor.layer, *context.tensor.kind});
   if (history != histories_.end()) history->second.observe(context);
-}
-
-void RecipeOverride::save_state(FeatureState& state) const {
-  for (const auto& [key, history] : histories_) history.save(state);
-}
-
-void RecipeOverride::load_state(const FeatureState& state) {
-  loaded_ = state;
-  for (auto& [key, history] : histories_) history.load(state);
 }
 
 DelayedHistory& RecipeOverride::history_for(const ModifyContext& context) {

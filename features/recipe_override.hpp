@@ -23,7 +23,10 @@ class RecipeOverride final : public Feature {
   explicit RecipeOverride(FeatureConfig config) : Feature(std::move(config)) {}
 
   [[nodiscard]] bool alters_numerics() const override { return true; }
-  void attach(const FeatureServices& services) override { quantizers_.set_rank(services.world_rank); }
+  void attach(const FeatureServices& services) override {
+    quantizers_.set_rank(services.world_rank);
+    quantizers_.keep_in(kept_);
+  }
   void check_layer(const LayerDescription& layer) const override { admit_layer(layer, {}); }
   /// Refuses, naming layer and section: results of GEMMs, and a scale of each rank's own for a tensor whose
   /// codes are gathered over the ranks. Says so when the other operand of a GEMM has another recipe.
@@ -39,9 +42,9 @@ class RecipeOverride final : public Feature {
   [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor& tensor,
                                                 std::int64_t iteration) const override;
   void inspect_tensor(const InspectContext& context) override;
-  /// The amax histories.
-  void save_state(FeatureState& state) const override;
-  void load_state(const FeatureState& state) override;
+  /// The amax histories and the places in the random streams.
+  void save_state(FeatureState& state) const override { kept_.save(state); }
+  void load_state(const FeatureState& state) override { kept_.load(state); }
 
  private:
   using Key = std::pair<std::string, TensorKind>;  ///< layer, tensor
@@ -50,7 +53,7 @@ class RecipeOverride final : public Feature {
 
   ScopedQuantizers quantizers_;
   std::map<Key, DelayedHistory> histories_;
-  FeatureState loaded_;  ///< for tensors that are registered later
+  KeptState kept_;
 };
 
 FeatureEntry recipe_override_entry();

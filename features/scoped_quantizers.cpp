@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/error.hpp"
 #include "features/scoped_amax.hpp"
 #include "runtime/quantizers/quantizer_factory.hpp"
 
@@ -23,6 +24,17 @@ Quantizer& ScopedQuantizers::quantizer_for(const ModifyContext& context, RecipeK
       static_cast<std::uint64_t>(replicated && tp != nullptr ? tp->world_ranks().front() : world_rank_);
   request.reduce_amaxes = [this](std::span<std::uint32_t> amaxes) { reduce_scoped(*now_, amaxes); };
   slot = make_quantizer(request);
+  if (auto* const drawing = dynamic_cast<Nvfp4Quantizer*>(slot.get());
+      drawing != nullptr && kept_ != nullptr) {
+    kept_->keep(
+        fmt::format("drawn {}", request.name), [drawing] { return KeptState::Words{drawing->calls()}; },
+        [drawing, name = request.name](const KeptState::Words& words) {
+          AMAXSCOPE_CHECK(words.size() == 1, ErrorCode::kInput,
+                          "the saved place in the random stream of {} has {} words, expected 1", name,
+                          words.size());
+          drawing->set_calls(words[0]);
+        });
+  }
   return *slot;
 }
 

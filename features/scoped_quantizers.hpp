@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "features/kept_state.hpp"
 #include "runtime/feature/feature.hpp"
 #include "runtime/quantizers/quantizer.hpp"
 
@@ -24,11 +25,15 @@ class ScopedQuantizers {
   /// quantized like an activation. Collective over tp where the scope says so and the scale needs an amax.
   [[nodiscard]] std::shared_ptr<QuantizedTensor> quantize(const ModifyContext& context, RecipeKind recipe,
                                                           DType format, const TensorView& x, Usage usage);
+  /// How far the random streams of stochastic rounding are drawn from, for a feature that saves it. Before
+  /// the first call of quantize.
+  void keep_in(KeptState& kept) noexcept { kept_ = &kept; }
 
  private:
   Quantizer& quantizer_for(const ModifyContext& context, RecipeKind recipe, DType format);
 
   int world_rank_ = 0;
+  KeptState* kept_ = nullptr;
   std::map<std::tuple<std::string, TensorKind, RecipeKind, DType>, std::shared_ptr<Quantizer>> quantizers_;
   const ModifyContext* now_ = nullptr;  ///< while a quantizer may reduce an amax
 };

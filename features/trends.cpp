@@ -90,7 +90,12 @@ void Trends::register_tensor(const InspectedTensor& tensor, Registration& regist
     return std::make_unique<TrendAccumulator>(static_cast<int>(window),
                                               std::set<std::string>(alarms.begin(), alarms.end()), bound);
   }));
-  restore(tensor, *cells_.at(&tensor));
+  for (const Phase phase : {Phase::kForward, Phase::kEval}) {
+    auto& trend = static_cast<TrendAccumulator&>(cells_.at(&tensor)->of(phase));
+    kept_.keep(
+        key_of(tensor, phase), [&trend] { return trend.saved(); },
+        [&trend](const KeptState::Words& words) { trend.restore(words); });
+  }
 }
 
 Decision Trends::inspect_tensor_enabled(const InspectedTensor& tensor, std::int64_t iteration) const {
@@ -105,27 +110,6 @@ void Trends::inspect_tensor(const InspectContext& context) {
   if (!counts(context, trend)) return;
   trend.feed(context.moments(), limit_of(context));
   if (trend.counts_underflows()) feed_codes(context, trend);
-}
-
-void Trends::save_state(FeatureState& state) const {
-  for (const auto& [tensor, cell] : cells_) {
-    for (const Phase phase : {Phase::kForward, Phase::kEval}) {
-      state[key_of(*tensor, phase)] = static_cast<const TrendAccumulator&>(cell->of(phase)).saved();
-    }
-  }
-}
-
-void Trends::load_state(const FeatureState& state) {
-  restored_ = state;
-  for (const auto& [tensor, cell] : cells_) restore(*tensor, *cell);
-}
-
-/// An observed tensor registers itself when it first appears, after the state was loaded.
-void Trends::restore(const InspectedTensor& tensor, const StatCell& cell) {
-  for (const Phase phase : {Phase::kForward, Phase::kEval}) {
-    const auto found = restored_.find(key_of(tensor, phase));
-    if (found != restored_.end()) static_cast<TrendAccumulator&>(cell.of(phase)).restore(found->second);
-  }
 }
 
 FeatureEntry trends_entry() {

@@ -3,6 +3,7 @@
 
 #include <unordered_map>
 
+#include "features/kept_state.hpp"
 #include "runtime/feature/registry.hpp"
 
 namespace amaxscope {
@@ -23,16 +24,14 @@ class Trends final : public Feature {
                                                 std::int64_t iteration) const override;
   /// Without an original (a weight that exists in FP8 only) nothing is counted.
   void inspect_tensor(const InspectContext& context) override;
-  void save_state(FeatureState& state) const override;
-  void load_state(const FeatureState& state) override;
+  void save_state(FeatureState& state) const override { kept_.save(state); }
+  void load_state(const FeatureState& state) override { kept_.load(state); }
 
  private:
-  void restore(const InspectedTensor& tensor, const StatCell& cell);
-
   EventAction action_;
 
   std::unordered_map<const InspectedTensor*, const StatCell*> cells_;
-  FeatureState restored_;
+  KeptState kept_;
 };
 
 FeatureEntry trends_entry();

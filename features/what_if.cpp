@@ -72,6 +72,7 @@ Measured WhatIf::measure_one_scale(const InspectContext& context, bool with_roun
     measured.flags = flags_of(from_amax.clamp);
   }
   measured.scale = scale;
+  measured.format = format_name(format_);
   measured.error.scale_min = measured.error.scale_max = scale_inverse(scale);
   if (context.x.numel() == 0) return measured;
   if (!with_rounding) {

@@ -107,7 +107,7 @@ void MetricsLines::content(const json& object, std::int64_t iteration) {
   } else if (!steps_.empty() && iteration <= *steps_.rbegin()) {
     problem(fmt::format("iteration {} after iteration {} was completed", iteration, *steps_.rbegin()));
   }
-  if (object.contains("scalars")) return;
+  if (object.contains("scalars") || object.contains("event")) return;
   if (!is_record(object)) return problem("is no record: layer, tensor, phase and stats are wanted");
   ++check_.records;
   layers_.insert(object["layer"].get<std::string>());

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/codec/fp8.hpp"
+#include "kernels/codec/scale.hpp"
 #include "runtime/quantizers/block_scaled_tensor.hpp"
 
 namespace amaxscope::megatron {
@@ -22,8 +23,6 @@ Tensor copied(const TensorView& view) {
 std::uint8_t encode(DType format, float value) {
   return format == DType::kE5M2 ? encode_fp8<DType::kE5M2>(value) : encode_fp8<DType::kE4M3>(value);
 }
-
-float largest_code(DType format) { return format == DType::kE5M2 ? 57344.0F : 448.0F; }
 
 /// One direction's codes made again under smaller scales. values: the matrix, f32.
 class Halved {
@@ -58,7 +57,7 @@ class Halved {
     });
     const float scale = sound_.scale(i, j);
     // Rounding up and down agree on a power of two; nothing is below the smallest scale.
-    if (amax == 0 || std::isinf(amax) || amax >= scale * largest_code(sound_.layout.format) ||
+    if (amax == 0 || std::isinf(amax) || amax >= scale * fp8_max(sound_.layout.format) ||
         scale <= 0x1p-127F) {
       return;
     }

@@ -87,6 +87,9 @@ LayerHandle DebugSession::Impl::layer(const LayerDescription& description, Opera
                                       const std::exception& error) {
     hook_failed(feature, tensor, altering, error);
   };
+  state.services.inspects = [this](const InspectedTensor& tensor, const DebugQuantizedTensor& operands) {
+    active_->stats.note_format(tensor, operands.format_name());
+  };
   if (description.tp_group != nullptr && description.tp_group->size() > 1) {
     AMAXSCOPE_CHECK(groups_.tp != nullptr && description.tp_group->world_ranks() == groups_.tp->world_ranks(),
                     ErrorCode::kUsage,

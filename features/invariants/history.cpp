@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "features/invariants/check.hpp"
+#include "features/kept_state.hpp"
 #include "kernels/content_hash.hpp"
 #include "runtime/quantizers/current_scaling.hpp"
 #include "runtime/quantizers/delayed_scaling.hpp"
@@ -161,10 +162,9 @@ class RestartCheck final : public InvariantCheck {
     if (quantizer == nullptr) return;
     const std::string key = key_of(context.tensor);
     quantizers_.insert_or_assign(key, quantizer);
-    const auto expected = restored_.find(key);
-    if (expected == restored_.end()) return;
-    const std::vector<std::uint64_t> saved = std::move(expected->second);
-    restored_.erase(expected);
+    const std::optional<KeptState::Words> expected = restored_.take("I9 " + key);
+    if (!expected) return;
+    const KeptState::Words& saved = *expected;
     const Slot& slot = quantizer->slot();
     count();
     const std::vector<std::uint64_t> now = state_of(slot);
@@ -181,11 +181,7 @@ class RestartCheck final : public InvariantCheck {
   void save_state(FeatureState& state) const override {
     for (const auto& [key, quantizer] : quantizers_) state["I9 " + key] = state_of(quantizer->slot());
   }
-  void load_state(const FeatureState& state) override {
-    for (const auto& [key, words] : state) {
-      if (key.starts_with("I9 ")) restored_.insert_or_assign(key.substr(3), words);
-    }
-  }
+  void load_state(const FeatureState& state) override { restored_.load(state); }
 
  private:
   static std::string key_of(const InspectedTensor& tensor) {
@@ -196,7 +192,7 @@ class RestartCheck final : public InvariantCheck {
   }
 
   std::map<std::string, const Float8Quantizer*> quantizers_;
-  std::map<std::string, std::vector<std::uint64_t>> restored_;
+  KeptState restored_;
 };
 
 }  // namespace

@@ -4,14 +4,17 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/codec/grid.hpp"
 #include "kernels/codec/minifloat.hpp"
 
 namespace amaxscope {
 
+constexpr float kFp4Max = code_grid(DType::kE2M1).max;
+
 /// Nearest code, ties to even; beyond 6 and Inf: +-6; NaN becomes +6 (0x7), as in the CUDA toolkit's
 /// cuda_fp4.h.
 constexpr std::uint8_t encode_e2m1(float value) noexcept {
-  constexpr std::uint32_t kMaxMagnitude = std::bit_cast<std::uint32_t>(6.0F);
+  constexpr std::uint32_t kMaxMagnitude = std::bit_cast<std::uint32_t>(kFp4Max);
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
   const std::uint32_t clamped = magnitude < kMaxMagnitude ? magnitude : kMaxMagnitude;
@@ -23,7 +26,7 @@ constexpr std::uint8_t encode_e2m1(float value) noexcept {
 /// with a probability of the distance from the lower, in steps of 1/256. A value on the grid stays. Beyond 6,
 /// Inf and NaN as encode_e2m1. Source: TransformerEngine's ptx.cuh (stochastic_round_fp4_e2m1).
 constexpr std::uint8_t encode_e2m1_stochastic(float value, std::uint8_t random) noexcept {
-  constexpr std::uint32_t kMaxMagnitude = std::bit_cast<std::uint32_t>(6.0F);
+  constexpr std::uint32_t kMaxMagnitude = std::bit_cast<std::uint32_t>(kFp4Max);
   constexpr std::uint32_t kOne = std::bit_cast<std::uint32_t>(1.0F);
   constexpr std::uint32_t kExponentStep = 1U << 23;
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);

@@ -10,30 +10,19 @@
 
 #include "core/dtype.hpp"
 #include "core/half.hpp"
+#include "kernels/codec/grid.hpp"
 #include "kernels/codec/minifloat.hpp"
 
 namespace amaxscope {
 
 template <DType kFormat>
-struct Fp8Traits;
-
-template <>
-struct Fp8Traits<DType::kE4M3> {
-  static constexpr int kMantissaBits = 3;
-  static constexpr int kBias = 7;
-  static constexpr std::uint32_t kMaxMagnitude = std::bit_cast<std::uint32_t>(448.0F);
-  /// First magnitude that counts as rounding past the maximum: the tie between 448 and the 480 of an
-  /// unbounded grid.
-  static constexpr std::uint32_t kSaturatesFrom = std::bit_cast<std::uint32_t>(464.0F);
-};
-
-template <>
-struct Fp8Traits<DType::kE5M2> {
-  static constexpr int kMantissaBits = 2;
-  static constexpr int kBias = 15;
-  static constexpr std::uint32_t kMaxMagnitude = std::bit_cast<std::uint32_t>(57344.0F);
-  /// The tie between 57344 and 65536.
-  static constexpr std::uint32_t kSaturatesFrom = std::bit_cast<std::uint32_t>(61440.0F);
+struct Fp8Traits {
+  static_assert(is_fp8(kFormat));
+  static constexpr CodeGrid kGrid = code_grid(kFormat);
+  static constexpr int kMantissaBits = kGrid.mantissa_bits;
+  static constexpr int kBias = 1 - kGrid.min_exponent;
+  static constexpr std::uint32_t kMaxMagnitude = std::bit_cast<std::uint32_t>(kGrid.max);
+  static constexpr std::uint32_t kSaturatesFrom = std::bit_cast<std::uint32_t>(kGrid.saturates_from);
 };
 
 constexpr std::uint8_t kFp8NaN = 0x7F;  ///< what every NaN encodes to, whatever its sign

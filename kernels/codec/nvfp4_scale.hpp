@@ -7,12 +7,11 @@
 
 #include <cstdint>
 
+#include "kernels/codec/fp4.hpp"
 #include "kernels/codec/fp8.hpp"
 #include "kernels/codec/scale.hpp"
 
 namespace amaxscope {
-
-constexpr float kFp4Max = 6.0F;
 
 struct Nvfp4TensorLevel {
   float encode = 1.0F;        ///< S

@@ -7,13 +7,17 @@
 #include <cstdint>
 
 #include "core/dtype.hpp"
+#include "kernels/codec/grid.hpp"
 
 namespace amaxscope {
 
 constexpr float kFloatMax = 3.4028234663852886e38F;
 
-/// Largest finite magnitude of an FP8 format: 448 (e4m3), 57344 (e5m2).
-constexpr float fp8_max(DType format) noexcept { return format == DType::kE4M3 ? 448.0F : 57344.0F; }
+/// Largest finite magnitude of an FP8 format: 448 (e4m3), 57344 (e5m2). Throws Error(kTensor) for another.
+constexpr float fp8_max(DType format) {
+  if (!is_fp8(format)) refuse_code_format(format);
+  return code_grid(format).max;
+}
 
 /// Why a scale is not simply fp8_max / amax.
 enum class ScaleClamp : std::uint8_t { kNone, kZeroAmax, kInfAmax, kScaleClamped };

@@ -16,26 +16,13 @@ namespace {
 
 constexpr std::string_view kOperation = "quantization_error";
 
-struct Grid {
-  float max;             ///< largest code
-  float saturates_from;  ///< first magnitude that rounds past it
-};
-
-Grid grid_of(DType format) {
-  if (format == DType::kE2M1) return {6.0F, 7.0F};
-  if (format == DType::kE4M3) {
-    return {448.0F, std::bit_cast<float>(Fp8Traits<DType::kE4M3>::kSaturatesFrom)};
-  }
-  return {57344.0F, std::bit_cast<float>(Fp8Traits<DType::kE5M2>::kSaturatesFrom)};
-}
-
 /// Originals of one block and what their codes stand for.
 struct Block {
   std::vector<float> original;
   std::vector<float> code;  ///< decoded, without the scale
 };
 
-void add_block(const Block& block, float scale, const Grid& grid, BlockQuantizationError& result,
+void add_block(const Block& block, float scale, const CodeGrid& grid, BlockQuantizationError& result,
                WorstBlock& worst) {
   QuantizationError sums;
   bool empty = true;  // of anything but zeros and NaN
@@ -116,7 +103,7 @@ BlockQuantizationError quantization_error(const TensorView& x, const BlockScaled
                                      layout.block_rows == static_cast<std::int64_t>(kHadamardSize)),
                   ErrorCode::kTensor, "{}: rotated codes in blocks of {} x {}; rotated groups are {} x 1",
                   kOperation, layout.block_rows, layout.block_cols, kHadamardSize);
-  const Grid grid = grid_of(layout.format);
+  const CodeGrid grid = code_grid(layout.format);
   const std::array<float, 256>& values = cpu::values_of_codes(layout.format);
   BlockQuantizationError result;
   Block block;

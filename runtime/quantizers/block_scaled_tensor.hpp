@@ -39,6 +39,9 @@ class BlockScaledTensor final : public QuantizedTensor {
   [[nodiscard]] const Shape& shape() const noexcept override { return shape_; }
   [[nodiscard]] RecipeKind recipe() const noexcept { return recipe_; }
   [[nodiscard]] DType format(Direction direction) const override { return codes(direction).layout.format; }
+  [[nodiscard]] std::string format_name(Direction direction) const override {
+    return amaxscope::format_name(layout(direction).format, layout(direction).scale_format);
+  }
   [[nodiscard]] Usage usage() const noexcept override;
   [[nodiscard]] GemmOperand operand(Direction direction) const override;
   /// Rotated codes are turned back, so that both directions stand for the same tensor.

@@ -34,6 +34,18 @@ DType DebugQuantizedTensor::format(Direction direction) const {
   return require(direction)->format(direction);
 }
 
+std::string DebugQuantizedTensor::format_name(Direction direction) const {
+  return require(direction)->format_name(direction);
+}
+
+std::string DebugQuantizedTensor::format_name() const {
+  const Usage present = usage();
+  const std::string rowwise = present.rowwise ? format_name(Direction::kRowwise) : std::string();
+  const std::string columnwise = present.columnwise ? format_name(Direction::kColumnwise) : rowwise;
+  if (rowwise.empty() || rowwise == columnwise) return columnwise;
+  return fmt::format("rowwise {}, columnwise {}", rowwise, columnwise);
+}
+
 Usage DebugQuantizedTensor::usage() const noexcept {
   return {present(Direction::kRowwise), present(Direction::kColumnwise)};
 }

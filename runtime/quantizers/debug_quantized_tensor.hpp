@@ -20,6 +20,10 @@ class DebugQuantizedTensor final : public QuantizedTensor {
 
   [[nodiscard]] const Shape& shape() const noexcept override { return shape_; }
   [[nodiscard]] DType format(Direction direction) const override;
+  [[nodiscard]] std::string format_name(Direction direction) const override;
+  /// Of the directions that are there: one name, or both where they differ, "rowwise E4M3, columnwise high
+  /// precision".
+  [[nodiscard]] std::string format_name() const;
   [[nodiscard]] Usage usage() const noexcept override;
   [[nodiscard]] GemmOperand operand(Direction direction) const override;
   [[nodiscard]] Tensor dequantize(DType dtype, Direction direction) const override;

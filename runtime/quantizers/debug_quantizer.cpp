@@ -217,6 +217,9 @@ std::shared_ptr<QuantizedTensor> DebugQuantizer::modify(const DirectionPlan& pla
 void DebugQuantizer::inspect(const TensorView* original, const DebugQuantizedTensor* operands,
                              const TensorMoment& moment, Hook hook, const GemmInputs* gemm) {
   if (plan_.inspecting.empty()) return;
+  if (operands != nullptr && services_.inspects && moment.phase != Phase::kRecompute) {
+    services_.inspects(inspected_, *operands);
+  }
   const TensorView nothing;
   const InspectContext context{.tensor = inspected_,
                                .iteration = plan_.iteration,

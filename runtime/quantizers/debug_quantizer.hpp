@@ -25,6 +25,8 @@ struct DebugServices {
   /// on.
   std::function<void(const Feature&, const InspectedTensor&, bool altering, const std::exception&)>
       hook_failed = {};
+  /// Told what an inspected operand is in, before the features see it. Empty: nobody asks.
+  std::function<void(const InspectedTensor&, const DebugQuantizedTensor&)> inspects = {};
 };
 
 class DebugQuantizer final : public Quantizer {

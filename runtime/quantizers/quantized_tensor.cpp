@@ -1,5 +1,6 @@
 #include "runtime/quantizers/quantized_tensor.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.hpp"
@@ -28,6 +29,21 @@ void check_codes(const Shape& shape, DType format, const Tensor& rowwise, const 
 }
 
 }  // namespace
+
+std::string format_name(DType codes, std::optional<DType> scales) {
+  const auto upper = [](DType dtype) {
+    std::string text(to_string(dtype));
+    std::ranges::transform(text, text.begin(),
+                           [](char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c; });
+    return text;
+  };
+  return scales ? fmt::format("{}+{} scales", upper(codes), upper(*scales)) : upper(codes);
+}
+
+std::string QuantizedTensor::format_name(Direction direction) const {
+  const DType made = format(direction);
+  return is_high_precision(made) ? std::string("high precision") : amaxscope::format_name(made);
+}
 
 Float8Tensor::Float8Tensor(Shape shape, DType format, Tensor rowwise_codes, Tensor columnwise_codes,
                            float scale, float scale_inv)
@@ -102,6 +118,16 @@ void Float8Tensor::assign(Tensor rowwise_codes, Tensor columnwise_codes, float s
 HighPrecisionTensor::HighPrecisionTensor(Tensor values) : owned_(std::move(values)), view_(owned_.view()) {
   AMAXSCOPE_CHECK(is_high_precision(view_.dtype()), ErrorCode::kTensor, "{} is not a high-precision type",
                   to_string(view_.dtype()));
+}
+
+HighPrecisionTensor::HighPrecisionTensor(Tensor values, std::string dequantized_from)
+    : HighPrecisionTensor(std::move(values)) {
+  dequantized_from_ = std::move(dequantized_from);
+}
+
+std::string HighPrecisionTensor::format_name(Direction direction) const {
+  return dequantized_from_.empty() ? QuantizedTensor::format_name(direction)
+                                   : dequantized_from_ + ", dequantized";
 }
 
 HighPrecisionTensor::HighPrecisionTensor(const TensorView& borrowed) : view_(borrowed) {

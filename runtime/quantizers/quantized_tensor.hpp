@@ -4,6 +4,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "core/tensor.hpp"
 #include "kernels/gemm.hpp"
@@ -21,6 +23,9 @@ struct Usage {
   friend bool operator==(const Usage&, const Usage&) = default;
 };
 
+/// A code format as records name it: "E4M3", "E4M3+E8M0 scales".
+std::string format_name(DType codes, std::optional<DType> scales = std::nullopt);
+
 class QuantizedTensor {
  public:
   virtual ~QuantizedTensor() = default;
@@ -29,6 +34,9 @@ class QuantizedTensor {
   [[nodiscard]] virtual const Shape& shape() const noexcept = 0;
   /// Format of the codes in a direction; a high-precision dtype where the direction was not quantized.
   [[nodiscard]] virtual DType format(Direction direction) const = 0;
+  /// What the GEMM gets in a direction, in a word for records: "E5M2", "E2M1+E4M3 scales", "high precision",
+  /// "E4M3, dequantized".
+  [[nodiscard]] virtual std::string format_name(Direction direction) const;
   [[nodiscard]] virtual Usage usage() const noexcept = 0;
   /// The GEMM factor of a direction: rowwise stands for the logical [M, K] matrix, columnwise for its
   /// transpose [K, M]. A view into this object. Throws Error(kUsage) naming the direction when it is not
@@ -75,11 +83,14 @@ class Float8Tensor final : public QuantizedTensor {
 class HighPrecisionTensor final : public QuantizedTensor {
  public:
   explicit HighPrecisionTensor(Tensor values);
+  /// Values that codes of this name stood for, before they were dequantized.
+  HighPrecisionTensor(Tensor values, std::string dequantized_from);
   /// Borrows: the memory behind the view must outlive this object (a parameter, the layer's own input).
   explicit HighPrecisionTensor(const TensorView& borrowed);
 
   [[nodiscard]] const Shape& shape() const noexcept override { return view_.shape(); }
   [[nodiscard]] DType format(Direction) const override { return view_.dtype(); }
+  [[nodiscard]] std::string format_name(Direction direction) const override;
   [[nodiscard]] Usage usage() const noexcept override { return {true, true}; }
   [[nodiscard]] GemmOperand operand(Direction direction) const override;
   [[nodiscard]] Tensor dequantize(DType dtype, Direction direction) const override;
@@ -92,6 +103,7 @@ class HighPrecisionTensor final : public QuantizedTensor {
  private:
   Tensor owned_;
   TensorView view_;
+  std::string dequantized_from_;
 };
 
 }  // namespace amaxscope

@@ -10,20 +10,26 @@ namespace amaxscope {
 std::string json_line(const StatRecord& record) {
   std::string stats;
   std::string flags;
+  std::string formats;
   for (const StatValue& stat : record.stats) {
     const std::string name = json_string(stat.name);
     stats += fmt::format("{}{}:{}", stats.empty() ? "" : ",", name, json_number(stat.value));
+    if (!stat.format.empty()) {
+      formats += fmt::format("{}{}:{}", formats.empty() ? "" : ",", name, json_string(stat.format));
+    }
     if (stat.flags.empty()) continue;
     std::string list;
     for (const std::string& flag : stat.flags) list += (list.empty() ? "" : ",") + json_string(flag);
     flags += fmt::format("{}{}:[{}]", flags.empty() ? "" : ",", name, list);
   }
   return fmt::format(
-      R"({{"iteration":{},"layer":{},"tensor":{},"phase":{},"stats":{{{}}},"flags":{{{}}},"recipe":{},"group":[{}],"layout":{}}})"
+      R"({{"iteration":{},"layer":{},"tensor":{},"phase":{},"stats":{{{}}},"flags":{{{}}},"recipe":{}{}{},"group":[{}],"layout":{}}})"
       "\n",
       record.iteration, json_string(record.layer), json_string(record.tensor),
       json_string(to_string(record.phase)), stats, flags, json_string(record.recipe),
-      fmt::join(record.group, ","), json_string(to_string(record.layout)));
+      record.format.empty() ? "" : ",\"format\":" + json_string(record.format),
+      formats.empty() ? "" : ",\"formats\":{" + formats + "}", fmt::join(record.group, ","),
+      json_string(to_string(record.layout)));
 }
 
 std::string json_line(std::int64_t iteration, const Scalars& values) {

@@ -22,7 +22,10 @@ struct StatRecord {
   std::string tensor;
   Phase phase = Phase::kForward;
   std::vector<StatValue> stats;
-  std::string recipe;      ///< what quantizes the tensor ("delayed"); "none" in high precision
+  std::string recipe;  ///< what quantizes the tensor ("delayed"); "none" in high precision
+  /// What the operand is in, by the quantizer that ran ("E4M3", "E2M1+E4M3 scales", "high precision"); empty
+  /// for what is no operand, and where this rank did not see it.
+  std::string format = {};
   std::vector<int> group;  ///< world ranks the numbers are over
   Layout layout = Layout::kReplicated;
   bool leader = true;  ///< this rank writes the group's record where each is wanted once

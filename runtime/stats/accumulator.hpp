@@ -18,7 +18,8 @@ struct StatValue {
   std::string name;
   double value = 0;
   std::vector<std::string> flags = {};
-  bool detail = false;  ///< one of many (a bin): for records, not for a log that people read
+  bool detail = false;      ///< one of many (a bin): for records, not for a log that people read
+  std::string format = {};  ///< of codes that are not the record's: of a recipe that the name says
 };
 
 /// What came back from the reduction; spans are as long as the accumulator asked for.

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/error.hpp"
 #include "kernels/magnitudes.hpp"
 
 namespace amaxscope {
@@ -108,6 +109,32 @@ std::vector<StatValue> ChannelAccumulator::values(const ReducedStat& reduced) co
     out.push_back({name + "_due_steps", static_cast<double>(times)});
   }
   return out;
+}
+
+// For each due iteration the number of its ids, then these.
+std::vector<std::uint64_t> ChannelAccumulator::saved() const {
+  std::vector<std::uint64_t> words;
+  for (const std::vector<std::size_t>& ids : history_) {
+    words.push_back(ids.size());
+    words.insert(words.end(), ids.begin(), ids.end());
+  }
+  return words;
+}
+
+void ChannelAccumulator::restore(const std::vector<std::uint64_t>& words) {
+  std::deque<std::vector<std::size_t>> history;
+  for (std::size_t at = 0; at < words.size();) {
+    const std::uint64_t count = words[at++];
+    AMAXSCOPE_CHECK(count <= static_cast<std::uint64_t>(top_) && count <= words.size() - at &&
+                        history.size() < kRemembered,
+                    ErrorCode::kInput,
+                    "saved outlier channels: {} ids at word {} of {}, with at most {} of {} times", count,
+                    at - 1, words.size(), top_, kRemembered);
+    const auto first = words.begin() + static_cast<std::ptrdiff_t>(at);
+    history.emplace_back(first, first + static_cast<std::ptrdiff_t>(count));
+    at += count;
+  }
+  history_ = std::move(history);
 }
 
 }  // namespace amaxscope

@@ -42,6 +42,9 @@ class ChannelAccumulator final : public StatAccumulator {
   void advance(const ReducedStat& reduced, std::int64_t iteration) override;
   [[nodiscard]] std::vector<std::string> take_warnings() override;
   [[nodiscard]] std::vector<StatValue> values(const ReducedStat& reduced) const override;
+  /// The top channels of the due iterations so far, and back. Throws Error(kInput) for words that are none.
+  [[nodiscard]] std::vector<std::uint64_t> saved() const;
+  void restore(const std::vector<std::uint64_t>& words);
 
  private:
   int top_;

@@ -176,6 +176,7 @@ QuantizationAccumulator::QuantizationAccumulator(std::string prefix, std::string
 
 void QuantizationAccumulator::feed(const QuantizationSample& sample) {
   mark_ran(true);
+  if (!sample.format.empty()) format_ = sample.format;
   if (sample.measured.elements.numel == 0 && !sample.scale_only) return;  // its scale says nothing
   measured_ += sample.measured;
   rounding_ += sample.rounding;
@@ -214,6 +215,7 @@ void QuantizationAccumulator::reset() {
   rounding_ = {};
   worst_ = {};
   flag_bits_ = 0;
+  format_.clear();
   mark_ran(false);
 }
 
@@ -316,6 +318,7 @@ std::vector<StatValue> QuantizationAccumulator::values(const ReducedStat& reduce
     if (name == "sqnr" && *value == std::numeric_limits<double>::infinity())
       out.back().flags.emplace_back("exact");
   }
+  for (StatValue& value : out) value.format = format_;
   return out;
 }
 

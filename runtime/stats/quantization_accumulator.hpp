@@ -27,6 +27,7 @@ struct QuantizationSample {
   std::optional<std::int64_t> scale_age = std::nullopt;  ///< iterations since the scale last changed
   RoundingSums rounding = {};
   int microbatch = 0;
+  std::string format = {};  ///< of the codes; to be said with each value when not empty
   bool scale_only = false;  ///< there was no original to compare with: only the scales mean something
 };
 
@@ -91,6 +92,7 @@ class QuantizationAccumulator final : public StatAccumulator {
   RoundingSums rounding_;
   std::array<Placed, kWorstBlocks> worst_ = {};
   std::uint32_t flag_bits_ = 0;
+  std::string format_;
 };
 
 }  // namespace amaxscope

@@ -45,6 +45,10 @@ void StatStore::place(const InspectedTensor& tensor, StatPlacement placement) {
   tensors_.push_back({&tensor, std::move(placement), &group});
 }
 
+void StatStore::note_format(const InspectedTensor& tensor, std::string format) {
+  find(tensor).format = std::move(format);
+}
+
 StatCell& StatStore::declare(const InspectedTensor& tensor, const Schedule& schedule,
                              const std::function<std::unique_ptr<StatAccumulator>()>& make) {
   const Tensor& placed = find(tensor);
@@ -183,6 +187,7 @@ StatStore::Reduced StatStore::reduce(std::int64_t iteration) {
         record.tensor = tensor.name;
         record.phase = result.phase;
         record.recipe = to_string(tensor.recipe);
+        record.format = tensors_[index].format;
         record.group = placement.ranks;
         record.layout = tensor.layout;
         record.leader = placement.leader;
@@ -196,6 +201,7 @@ StatStore::Reduced StatStore::reduce(std::int64_t iteration) {
     }
   }
   reduced.records.reserve(records.size());
+  for (auto& [key, record] : records) tensors_[key.first].format.clear();
   for (auto& [key, record] : records) reduced.records.push_back(std::move(record));
   return reduced;
 }

@@ -32,6 +32,8 @@ class StatStore final : public Registration {
   /// Says where the statistics of this tensor are reduced; before they are declared. Collective over the
   /// group when it is the first of it. The tensor must outlive the store.
   void place(const InspectedTensor& tensor, StatPlacement placement);
+  /// What the operand is in now, for its next record.
+  void note_format(const InspectedTensor& tensor, std::string format);
 
   /// What is declared from now on is declared by this feature.
   void set_owner(const Feature* owner) noexcept { owner_ = owner; }
@@ -91,6 +93,7 @@ class StatStore final : public Registration {
     const InspectedTensor* tensor;
     StatPlacement placement;
     Group* group;
+    std::string format = {};  ///< seen since the last record
   };
   Group& group_of(Communicator* borrowed);
   [[nodiscard]] Communicator* check_group(ReduceOver over, const InspectedTensor& tensor) const;

@@ -177,7 +177,7 @@ TEST(WhatIf, TheHistoryOfDelayedScalingSurvivesARestart) {
   static_cast<void>(before.step());
   FeatureState saved;
   before.feature->save_state(saved);
-  ASSERT_EQ(saved.size(), 1U);
+  ASSERT_EQ(saved.size(), 2U);
 
   Registered loaded_after(kScale, gemm_tensor(TensorKind::kActivation));
   loaded_after.feature->load_state(saved);

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/error.hpp"
 #include "kernels/codec/e8m0.hpp"
 #include "kernels/codec/fp4.hpp"
 #include "kernels/codec/fp8.hpp"
+#include "kernels/codec/scale.hpp"
 #include "tests/kernels/minifloat_grid.hpp"
 #include "tests/kernels/values.hpp"
 
@@ -20,6 +22,36 @@ struct Golden {
   float value;
   std::uint8_t code;
 };
+
+// By the codes alone: the largest finite one, the steps between them, and the value after the last.
+TEST(CodeGrids, TheTableOfConstants) {
+  const CodeGrid e4m3 = code_grid(DType::kE4M3);
+  EXPECT_EQ(e4m3.max, 1.75F * 256.0F) << "0x7E: S.1111.110";
+  EXPECT_EQ(e4m3.saturates_from, (448.0F + 480.0F) / 2);
+  EXPECT_EQ(std::ldexp(1.0F, e4m3.min_exponent), decode_fp8<DType::kE4M3>(0x08));
+  EXPECT_EQ(1 << e4m3.mantissa_bits, 0x08);
+  const CodeGrid e5m2 = code_grid(DType::kE5M2);
+  EXPECT_EQ(e5m2.max, 1.75F * 32768.0F) << "0x7B: S.11110.11";
+  EXPECT_EQ(e5m2.saturates_from, (57344.0F + 65536.0F) / 2);
+  EXPECT_EQ(std::ldexp(1.0F, e5m2.min_exponent), decode_fp8<DType::kE5M2>(0x04));
+  EXPECT_EQ(1 << e5m2.mantissa_bits, 0x04);
+  const CodeGrid e2m1 = code_grid(DType::kE2M1);
+  EXPECT_EQ(e2m1.max, 6.0F);
+  EXPECT_EQ(e2m1.saturates_from, 7.0F);
+  EXPECT_EQ(std::ldexp(1.0F, e2m1.min_exponent), decode_e2m1(0x2));
+  EXPECT_EQ(1 << e2m1.mantissa_bits, 0x2);
+}
+
+// cases.md case 34: a format that is none of them must not get the constants of one.
+TEST(CodeGrids, AnotherFormatIsRefused) {
+  for (const DType dtype : {DType::kE8M0, DType::kBF16, DType::kF32, DType::kU8}) {
+    EXPECT_THROW(static_cast<void>(code_grid(dtype)), Error) << to_string(dtype);
+    EXPECT_THROW(static_cast<void>(fp8_max(dtype)), Error) << to_string(dtype);
+  }
+  EXPECT_THROW(static_cast<void>(fp8_max(DType::kE2M1)), Error);
+  EXPECT_EQ(fp8_max(DType::kE4M3), 448.0F);
+  EXPECT_EQ(fp8_max(DType::kE5M2), 57344.0F);
+}
 
 TEST(E4M3, WorkedCodes) {
   const std::array<Golden, 16> kGolden = {{{17, 0x58},

@@ -50,6 +50,17 @@ TEST(DebugQuantizedTensor, MembersOfDifferentKinds) {
   EXPECT_EQ(tensor.dequantize(DType::kF32, kColumn).values<float>()[1], 2.0F);
 }
 
+TEST(DebugQuantizedTensor, NamesTheFormatsOfItsDirections) {
+  EXPECT_EQ(DebugQuantizedTensor(kShape, codes({true, false}), plain()).format_name(),
+            "rowwise E4M3, columnwise high precision");
+  EXPECT_EQ(DebugQuantizedTensor(kShape, codes({true, false}), nullptr).format_name(), "E4M3");
+  EXPECT_EQ(DebugQuantizedTensor(kShape, nullptr, codes({false, true})).format_name(), "E4M3");
+  const auto both = codes({true, true});
+  EXPECT_EQ(DebugQuantizedTensor(kShape, both, both).format_name(), "E4M3");
+  const auto fake = std::make_shared<HighPrecisionTensor>(Tensor::of({1.0F, 2.0F}, kShape), "E5M2");
+  EXPECT_EQ(DebugQuantizedTensor(kShape, fake, fake).format_name(), "E5M2, dequantized");
+}
+
 TEST(DebugQuantizedTensor, UsageGoesToTheMemberOfThatDirection) {
   auto row = std::make_shared<Recorder>(Usage{true, false});
   auto column = std::make_shared<Recorder>(Usage{false, true});

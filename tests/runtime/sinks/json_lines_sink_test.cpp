@@ -49,6 +49,22 @@ TEST_F(JsonLinesSink, ALineHasTheAgreedShape) {
   EXPECT_EQ(lines[2], R"({"iteration":12,"end_of_step":true,"records":1})");
 }
 
+TEST_F(JsonLinesSink, TheFormatIsNamedWhereThereIsOne) {
+  auto sink = open();
+  StatRecord record = record_at(0);
+  record.format = "E4M3";
+  record.stats.push_back({.name = "mxfp8_mse", .value = 1.0, .format = "E4M3+E8M0 scales"});
+  record.stats.push_back({.name = "nvfp4_mse", .value = 1.0, .format = "E2M1+E4M3 scales"});
+  sink->record(record);
+  sink->record(record_at(0));
+  sink->end_of_step(0);
+  EXPECT_EQ(content().at(0)["format"], "E4M3");
+  EXPECT_EQ(content().at(0)["formats"],
+            (json{{"mxfp8_mse", "E4M3+E8M0 scales"}, {"nvfp4_mse", "E2M1+E4M3 scales"}}));
+  EXPECT_FALSE(content().at(1).contains("format"));
+  EXPECT_FALSE(content().at(1).contains("formats"));
+}
+
 TEST_F(JsonLinesSink, NumbersReadBackBitEqual) {
   const double smallest = double{0x1p-149F};  // 1.4e-45
   const std::vector<double> values = {3.2e-7, double{3.2e-7F}, smallest, 5e-324, 1.7976931348623157e308,
@@ -228,8 +244,8 @@ TEST_F(JsonLinesSink, AFullDiskIsAnErrorAndLaterLinesStayReadable) {
   sink->record(record_at(2));
   sink->end_of_step(2);
   const auto lines = lines_of(file());
-  ASSERT_EQ(lines.size(), 6U);  // opening, 0, marker, part of 1, 2, marker
-  EXPECT_EQ(json::parse(lines[4])["iteration"], 2);
+  ASSERT_EQ(lines.size(), 5U);  // opening, 0, marker, 2, marker
+  EXPECT_EQ(json::parse(lines[3])["iteration"], 2);
 }
 
 }  // namespace
