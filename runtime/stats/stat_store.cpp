@@ -46,7 +46,9 @@ void StatStore::place(const InspectedTensor& tensor, StatPlacement placement) {
 }
 
 void StatStore::note_format(const InspectedTensor& tensor, std::string format) {
-  find(tensor).format = std::move(format);
+  const auto found = tensor_index_.find(&tensor);
+  // A backward may still run under a config that was exchanged; its tensors have no record any more.
+  if (found != tensor_index_.end()) tensors_[found->second].format = std::move(format);
 }
 
 StatCell& StatStore::declare(const InspectedTensor& tensor, const Schedule& schedule,
