@@ -153,6 +153,11 @@ class Replay {
       }
       session_->close();
     });
+    job_.agree([&] {
+      const std::optional<std::string>& failure = session_->write_failure();
+      AMAXSCOPE_CHECK(!failure, ErrorCode::kIo, "the replay is done, but its logs are not complete: {}",
+                      *failure);
+    });
   }
 
   /// Where another rank of a tensor-parallel group has a part that this one lacks, it takes part with an

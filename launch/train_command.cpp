@@ -102,6 +102,12 @@ class Training {
     build();
     train();
     summarize();
+    // The policy is to abort: a run whose logs lack something has not done what it was asked to.
+    job_.agree([&] {
+      const std::optional<std::string>& failure = session_->write_failure();
+      AMAXSCOPE_CHECK(!failure, ErrorCode::kIo, "the training is done, but its logs are not complete: {}",
+                      *failure);
+    });
     return kDone;
   }
 

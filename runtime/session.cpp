@@ -82,19 +82,36 @@ void DebugSession::Impl::step() {
   act_on(events);
 }
 
+template <class Write>
+bool DebugSession::Impl::written(Write&& write) {
+  try {
+    write();
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIo) throw;
+    log.error(
+        "iteration {}: {}; this rank writes no more to it, what is there stays, and the training goes on",
+        iteration, error.what());
+    if (!write_failure) write_failure = error.what();
+    return false;
+  }
+}
+
 void DebugSession::Impl::write_step(const std::vector<StatRecord>& records,
                                     const std::vector<Event>& events) {
   if (records.empty() && findings_.empty() && scalars_.empty() && events.empty()) return;
   const std::vector<Finding> findings = std::exchange(findings_, {});
-  for (const std::shared_ptr<Sink>& sink : sinks_) {
-    for (const StatRecord& record : records) sink->record(record);
-    for (const Finding& finding : findings) sink->finding(finding);
-    if (!scalars_.empty()) sink->scalars(iteration, scalars_);
-    if (is_world_leader()) {
-      for (const Event& event : events) sink->event(iteration, event);
-    }
-    sink->end_of_step(iteration);
-  }
+  std::erase_if(sinks_, [&](const std::shared_ptr<Sink>& sink) {
+    return !written([&] {
+      for (const StatRecord& record : records) sink->record(record);
+      for (const Finding& finding : findings) sink->finding(finding);
+      if (!scalars_.empty()) sink->scalars(iteration, scalars_);
+      if (is_world_leader()) {
+        for (const Event& event : events) sink->event(iteration, event);
+      }
+      sink->end_of_step(iteration);
+    });
+  });
   scalars_.clear();
 }
 
@@ -154,17 +171,16 @@ void DebugSession::Impl::hook_failed(const Feature& feature, const InspectedTens
 void DebugSession::Impl::close() {
   if (closed_) return;
   closed_ = true;
-  try {
-    const std::vector<Finding> findings = std::exchange(findings_, {});
-    for (const std::shared_ptr<Sink>& sink : sinks_) {
+  const std::vector<Finding> findings = std::exchange(findings_, {});
+  for (const std::shared_ptr<Sink>& sink : sinks_) {
+    written([&] {
       for (const Finding& finding : findings) sink->finding(finding);
       sink->close();
-    }
-    if (!run_.run_id.empty() && !detached && !options_.log_dir.empty() && is_world_leader()) {
-      mark_run_closed(options_.log_dir, run_.run_id, iteration - 1);
-    }
-  } catch (const Error& error) {
-    log.error("the run could not be closed: {}", error.what());
+    });
+  }
+  // A run with a log that lacks something stays marked as one that was not closed.
+  if (!run_.run_id.empty() && !detached && !write_failure && !options_.log_dir.empty() && is_world_leader()) {
+    written([&] { mark_run_closed(options_.log_dir, run_.run_id, iteration - 1); });
   }
   enabled = false;
   for (const auto& [name, state] : layers_) state->gate.next = kNever;
@@ -186,6 +202,9 @@ void DebugSession::freeze() { impl_->freeze(); }
 std::int64_t DebugSession::iteration() const noexcept { return impl_->iteration; }
 bool DebugSession::enabled() const noexcept { return impl_->enabled; }
 bool DebugSession::detached() const noexcept { return impl_->detached; }
+const std::optional<std::string>& DebugSession::write_failure() const noexcept {
+  return impl_->write_failure;
+}
 void DebugSession::scalar(std::string_view name, double value) { impl_->scalar(name, value); }
 void DebugSession::observe(std::string_view name, std::string_view kind, const TensorView& view,
                            Layout layout, const TensorMoment& moment) {

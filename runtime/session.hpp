@@ -30,7 +30,8 @@
 
 namespace amaxscope {
 
-/// What happens when ranks disagree, a deadline passes or a write fails (diagnosis section 7).
+/// What happens when ranks disagree or a deadline passes (diagnosis section 7). A log that cannot be written
+/// ends nothing: see write_failure().
 enum class FailurePolicy {
   kDetach,  ///< stop observing, say so once, let the training go on
   kAbort,   ///< end the job: going on would train on garbage
@@ -126,6 +127,10 @@ class DebugSession {
   /// Something is configured, or may be while the run goes on, and the session has not detached.
   [[nodiscard]] bool enabled() const noexcept;
   [[nodiscard]] bool detached() const noexcept;
+  /// What this rank could not write to a log, the first time; that log has what came before, whole, and
+  /// nothing after. Observing goes on, and so does a feature that alters numerics: ranks agree as before.
+  /// Under the policy kAbort a run whose logs are not complete has failed, which the trainer says at its end.
+  [[nodiscard]] const std::optional<std::string>& write_failure() const noexcept;
 
   /// The trainer's loss, gradient norm, learning rate, ...; written by rank 0 of the world with this
   /// iteration.

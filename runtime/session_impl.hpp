@@ -65,6 +65,7 @@ class DebugSession::Impl {
   std::int64_t iteration = 0;
   bool enabled = false;
   bool detached = false;
+  std::optional<std::string> write_failure;
   Log log;
 
  private:
@@ -130,6 +131,9 @@ class DebugSession::Impl {
   void report_idle_sections(const ActiveConfig& active, const std::vector<bool>& used,
                             const std::vector<StageLayers>& stages);
   void write_step(const std::vector<StatRecord>& records, const std::vector<Event>& events);
+  /// For writes: a refusal of the system is said and remembered. Returns whether it went well.
+  template <class Write>
+  bool written(Write&& write);
   /// Logs it now; the sinks get it with the step, the other ranks with the next poll. feature: whose finding
   /// it is, or null.
   void report(const Feature* feature, Finding finding);

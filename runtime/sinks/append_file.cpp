@@ -84,11 +84,17 @@ void AppendFile::append(std::string_view lines) {
     ended += lines;
     lines = ended;
   }
+  const bool ended_in_line = ends_in_line_;
+  const off_t whole = ::lseek(descriptor_, 0, SEEK_END);
   // The system takes a regular file's whole write at once unless the disk is full or a signal arrives.
   while (!lines.empty()) {
     const ssize_t written = ::write(descriptor_, lines.data(), lines.size());
     if (written < 0 && errno == EINTR) continue;
-    AMAXSCOPE_CHECK(written > 0, ErrorCode::kIo, "{}: cannot be written: {}", path_.string(), reason());
+    if (written <= 0) {
+      const std::string why = written < 0 ? reason() : std::generic_category().message(ENOSPC);
+      if (whole >= 0 && ::ftruncate(descriptor_, whole) == 0) ends_in_line_ = ended_in_line;
+      throw Error(ErrorCode::kIo, fmt::format("{}: cannot be written: {}", path_.string(), why));
+    }
     const auto bytes = static_cast<std::size_t>(written);
     ends_in_line_ = lines[bytes - 1] != '\n';
     lines.remove_prefix(bytes);

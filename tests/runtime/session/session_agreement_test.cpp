@@ -313,6 +313,55 @@ TEST(SessionAgreement, APatternThatEndsInsideANumberIsSaidOnce) {
   std::filesystem::remove_all(dir);
 }
 
+class FullSink final : public Sink {
+ public:
+  void record(const StatRecord&) override { ++records; }
+  void scalars(std::int64_t, const Scalars&) override {}
+  void end_of_step(std::int64_t iteration) override {
+    if (iteration == 1) throw Error(ErrorCode::kIo, "some.log: cannot be written: No space left on device");
+  }
+  void close() override { closed = true; }
+  int records = 0;
+  bool closed = false;
+};
+
+// cases.md case 38: under either policy, and on the rank whose disk is full only, the log ends and nothing
+// else.
+TEST(SessionAgreement, ALogThatCannotBeWrittenEndsNothing) {
+  for (const FailurePolicy policy : {FailurePolicy::kDetach, FailurePolicy::kAbort}) {
+    const auto full = std::make_shared<FullSink>();
+    ::testing::internal::CaptureStderr();
+    const auto collected =
+        run_sessions({.ranks = 2,
+                      .sizes = {.tp = 2},
+                      .yaml = "s:\n  enabled: true\n  layers: {layer_types: [all]}\n  transformer_engine:\n"
+                              "    LogTensorStats: {enabled: true, tensors: [weight], stats: [max]}\n",
+                      .adjust =
+                          [&](SessionOptions& o, int rank) {
+                            o.failure_policy = policy;
+                            if (rank == 1) o.extra_sinks.insert(o.extra_sinks.begin(), full);
+                          }},
+                     [&](SessionRank& self) {
+                       const LayerHandle handle = self.session.layer(self.layer("a.fc1"));
+                       const Tensor x = Tensor::of<float>({1}, {1, 1});
+                       for (int step = 0; step < 4; ++step) {
+                         feed(handle, TensorKind::kWeight, x.view());
+                         self.session.step();
+                       }
+                       EXPECT_FALSE(self.session.detached());
+                       EXPECT_EQ(self.session.write_failure().has_value(), self.world.rank() == 1);
+                     });
+    const std::string printed = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(full->records, 2) << "iterations 0 and 1";
+    EXPECT_FALSE(full->closed);
+    EXPECT_EQ(collected->of(0, "a.fc1", "weight").size(), 4U);
+    EXPECT_EQ(collected->of(1, "a.fc1", "weight").size(), 4U) << "the other sinks of the rank go on";
+    const std::size_t said = printed.find("No space left on device");
+    ASSERT_NE(said, std::string::npos);
+    EXPECT_EQ(printed.find("No space left on device", said + 1), std::string::npos) << printed;
+  }
+}
+
 // cases.md case 37: a process that ends without close() has its finished steps on disk.
 TEST(SessionAgreement, StepsAreOnDiskWithoutAClose) {
   const std::filesystem::path dir =

@@ -167,7 +167,7 @@ TEST_F(TextSink, CloseWritesWhatIsLeft) {
   EXPECT_EQ(lines_of(file()).size(), 1U);
 }
 
-TEST_F(TextSink, AFullDiskIsAnErrorAndLaterLinesStayReadable) {
+TEST_F(TextSink, AFullDiskIsAnErrorAndLeavesWhatWasThere) {
   auto sink = open();
   write_step(*sink, 0);
   WriteProbe::let_disk_be_full_after(20);
@@ -179,10 +179,11 @@ TEST_F(TextSink, AFullDiskIsAnErrorAndLaterLinesStayReadable) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("nvdlfw_inspect_globalrank-0.log"));
   }
   WriteProbe::reset();
+  ASSERT_EQ(lines_of(file()).size(), 1U) << "the line that did not fit is not there in part";
   write_step(*sink, 2);
   const auto lines = lines_of(file());
-  ASSERT_EQ(lines.size(), 3U);
-  EXPECT_THAT(lines[2], ::testing::EndsWith("iteration=000002 \t\t\t\t value=2"));
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_THAT(lines[1], ::testing::EndsWith("iteration=000002 \t\t\t\t value=2"));
 }
 
 TEST_F(TextSink, AFolderThatCannotBeMadeIsAnError) {
