@@ -13,7 +13,10 @@ void AmaxReducer::reduce(std::span<std::uint32_t> amaxes, const CollectiveTag& t
     before_first_();  // when it throws, the next call asks again
     before_first_ = {};
   }
+  FlightRecorder* const flight = guard_.group().flight().get();
+  if (flight != nullptr) flight->set_where("the amax of", tag.layer, tag.tensor);
   guard_.reduce_max_in_frames(amaxes, tag);
+  if (flight != nullptr) flight->set_where("training, after the amax of", tag.layer, tag.tensor);
 }
 
 }  // namespace amaxscope

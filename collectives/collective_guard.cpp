@@ -10,8 +10,9 @@
 #include <utility>
 
 #include "collectives/exchange.hpp"
+#include "collectives/flight_text.hpp"
+#include "collectives/roll_call.hpp"
 #include "core/error.hpp"
-#include "core/fnv.hpp"
 
 namespace amaxscope {
 
@@ -19,69 +20,64 @@ namespace {
 
 constexpr int kSpins = 200;  ///< tests before the host sleeps between them
 constexpr auto kPause = std::chrono::microseconds(30);
+constexpr auto kLongWait = std::chrono::seconds(1);
+constexpr auto kLongPause = std::chrono::milliseconds(1);
+constexpr int kLookShare = 20;  ///< looking takes at most this part of the waiting
+constexpr int kLooksPerDeadline = 4;
 constexpr std::size_t kShownEntries = 5;
-
-/// FNV-1a over 64-bit words; each text is preceded by its length, so that no two lists of fields read alike.
-class Signature {
- public:
-  Signature& add(std::uint64_t word) noexcept {
-    for (int shift = 0; shift < 64; shift += 8) hash_.add(static_cast<unsigned char>(word >> shift));
-    return *this;
-  }
-  Signature& add(std::string_view text) noexcept {
-    add(text.size());
-    hash_.add(text);
-    return *this;
-  }
-  [[nodiscard]] std::uint64_t value() const noexcept { return hash_.value(); }
-
- private:
-  Fnv1a hash_;
-};
-
-std::string describe(ReduceOp op, std::size_t used, std::string_view type, const CollectiveTag& tag,
-                     std::int64_t iteration) {
-  std::string text = fmt::format("{} {} {} x {}", to_string(op), tag.what, used, type);
-  if (!tag.layer.empty()) text += fmt::format(", {}", tag.layer);
-  if (!tag.tensor.empty()) text += fmt::format("{}{}", tag.layer.empty() ? ", " : " ", tag.tensor);
-  return text + fmt::format(", iteration {}", iteration);
-}
+constexpr std::size_t kOwnEntries = 64;
 
 }  // namespace
 
 CollectiveGuard::CollectiveGuard(Communicator& group, Options options)
-    : group_(group), options_(std::move(options)) {
-  options_.flight_record_length =
-      std::max<std::size_t>(options_.flight_record_length, 1);  // errors show the last
+    : group_(group),
+      options_(std::move(options)),
+      flight_(group.flight()),
+      flight_group_(group.flight_group()) {
   if (options_.clock == nullptr) options_.clock = std::make_shared<const Clock>();
+  if (flight_ != nullptr) return;
+  const std::vector<int>& ranks = group.world_ranks();
+  flight_ = FlightRecorder::in_memory(ranks[static_cast<std::size_t>(group.rank())],
+                                      *std::ranges::max_element(ranks) + 1,
+                                      {.entries = kOwnEntries, .clock = options_.clock});
+  flight_group_ = flight_->add_group("group", ranks);
+}
+
+CallIdentity CollectiveGuard::identity(ReduceOp op, const CollectiveTag& tag, std::size_t used,
+                                       std::size_t length) const {
+  return {
+      .sequence = sequence_, .op = op, .tag = tag, .used = used, .length = length, .iteration = iteration_};
+}
+
+CollectiveGuard::Call CollectiveGuard::make_call(std::shared_ptr<Tensor> buffer, ReduceOp op,
+                                                 const CollectiveTag& tag, std::size_t used) const {
+  FlightCall described;
+  described.operation = FlightOperation::kAllReduce;
+  described.op = op;
+  described.dtype = buffer->dtype();
+  described.count = used;
+  described.what = tag.what;
+  described.layer = tag.layer;
+  described.tensor = tag.tensor;
+  described.iteration = iteration_;
+  std::string own = fmt::format("call {}: {}", sequence_, describe(described));
+  AMAXSCOPE_CHECK(!broken_, ErrorCode::kInternal,
+                  "{}: this group's debug traffic failed before and cannot go on", own);
+  return {std::move(buffer), op, tag, used, std::move(own)};
 }
 
 void CollectiveGuard::reduce_max(std::span<std::uint32_t> payload, std::size_t used,
                                  const CollectiveTag& tag) {
   if (group_.size() == 1) return;
-  const std::uint64_t signature = Signature()
-                                      .add(sequence_)
-                                      .add(static_cast<std::uint64_t>(ReduceOp::kMax))
-                                      .add(tag.what)
-                                      .add(tag.layer)
-                                      .add(tag.tensor)
-                                      .add(used)
-                                      .add(payload.size())
-                                      .add(static_cast<std::uint64_t>(iteration_))
-                                      .value();
-  auto frame = std::make_shared<Tensor>(DType::kU32,
-                                        Shape{static_cast<std::int64_t>(kSignatureWords + payload.size())});
+  auto frame = std::make_shared<Tensor>(
+      DType::kU32, Shape{static_cast<std::int64_t>(kMaxSignatureWords + payload.size())});
   const std::span<std::uint32_t> words = frame->values<std::uint32_t>();
-  words[0] = static_cast<std::uint32_t>(signature);
-  words[1] = static_cast<std::uint32_t>(signature >> 32U);
-  words[2] = ~words[0];
-  words[3] = ~words[1];
-  std::ranges::copy(payload, words.begin() + kSignatureWords);
-
-  record(describe(ReduceOp::kMax, used, "u32", tag, iteration_));
-  run(frame, ReduceOp::kMax, tag);
-  if (words[0] != ~words[2] || words[1] != ~words[3]) report_mismatch();
-  std::ranges::copy(words.subspan(kSignatureWords), payload.begin());
+  sign_max(words, signature_of(identity(ReduceOp::kMax, tag, used, payload.size())));
+  std::ranges::copy(payload, words.begin() + kMaxSignatureWords);
+  const Call call = make_call(std::move(frame), ReduceOp::kMax, tag, used);
+  run(call);
+  if (!all_agree_max(words)) report_mismatch(call);
+  std::ranges::copy(words.subspan(kMaxSignatureWords), payload.begin());
 }
 
 void CollectiveGuard::reduce_max_in_frames(std::span<std::uint32_t> words, const CollectiveTag& tag) {
@@ -98,49 +94,98 @@ void CollectiveGuard::reduce_max_in_frames(std::span<std::uint32_t> words, const
 
 void CollectiveGuard::reduce_sum(std::span<double> payload, const CollectiveTag& tag) {
   if (group_.size() == 1) return;
-  auto buffer = std::make_shared<Tensor>(DType::kF64, Shape{static_cast<std::int64_t>(payload.size())});
-  std::ranges::copy(payload, buffer->values<double>().begin());
-  record(describe(ReduceOp::kSum, payload.size(), "f64", tag, iteration_));
-  run(buffer, ReduceOp::kSum, tag);
-  std::ranges::copy(buffer->values<double>(), payload.begin());
+  auto frame = std::make_shared<Tensor>(
+      DType::kF64, Shape{static_cast<std::int64_t>(kSumSignatureWords + payload.size())});
+  const std::span<double> values = frame->values<double>();
+  const std::uint64_t signature = signature_of(identity(ReduceOp::kSum, tag, payload.size(), payload.size()));
+  sign_sum(values, signature);
+  std::ranges::copy(payload, values.begin() + kSumSignatureWords);
+  const Call call = make_call(std::move(frame), ReduceOp::kSum, tag, payload.size());
+  run(call);
+  if (!all_agree_sum(values, signature, group_.size())) report_mismatch(call);
+  std::ranges::copy(values.subspan(kSumSignatureWords), payload.begin());
 }
 
-void CollectiveGuard::record(std::string description) {
-  AMAXSCOPE_CHECK(!broken_, ErrorCode::kInternal,
-                  "{}: this group's debug traffic failed before and cannot go on", description);
-  if (flight_record_.size() >= options_.flight_record_length) flight_record_.pop_front();
-  flight_record_.push_back({sequence_++, std::move(description), iteration_, /*completed=*/false});
-}
-
-void CollectiveGuard::run(const std::shared_ptr<Tensor>& buffer, ReduceOp op, const CollectiveTag& tag) {
+void CollectiveGuard::run(const Call& call) {
   // Whatever leaves this function by an exception leaves ranks that no longer agree on the next collective.
   broken_ = true;
-  if (!complete(buffer, op, tag)) report_deadline();
+  ++sequence_;
+  if (const std::optional<GivenUp> given_up = complete(call)) report_given_up(call, *given_up);
   broken_ = false;
-  flight_record_.back().completed = true;
 }
 
-bool CollectiveGuard::complete(const std::shared_ptr<Tensor>& buffer, ReduceOp op, const CollectiveTag& tag) {
+std::optional<CollectiveGuard::GivenUp> CollectiveGuard::complete(const Call& call) {
+  const FlightRecorder::Ticket ticket =
+      flight_->begin(flight_group_, {.operation = FlightOperation::kAllReduce,
+                                     .tag = call.tag,
+                                     .count = call.used,
+                                     .dtype = call.buffer->dtype(),
+                                     .op = call.op,
+                                     .iteration = iteration_});
+  std::optional<GivenUp> given_up;
+  try {
+    // Abandoned with its buffer when it is given up: the library underneath may still write to it.
+    const std::unique_ptr<PendingCollective> pending =
+        group_.start_all_reduce(call.buffer, call.op, call.tag);
+    given_up = drive(*pending, ticket);
+  } catch (const Error& error) {
+    flight_->end(ticket, FlightOutcome::kFailed);
+    flight_->leave(flight_group_, ticket.sequence);
+    throw Error(error.code(), fmt::format("{} in debug collective {}; where the ranks of its group are:\n{}",
+                                          error.what(), call.own, roll_call(ticket)));
+  }
+  flight_->end(ticket, given_up ? FlightOutcome::kFailed : FlightOutcome::kCompleted);
+  return given_up;
+}
+
+std::optional<CollectiveGuard::GivenUp> CollectiveGuard::drive(PendingCollective& pending,
+                                                               const FlightRecorder::Ticket& ticket) {
+  using std::chrono::duration_cast;
+  using std::chrono::milliseconds;
   const auto start = options_.clock->steady_now();
-  // Abandoned with its buffer when the deadline passes: the library underneath may still write to it.
-  const std::unique_ptr<PendingCollective> pending = group_.start_all_reduce(buffer, op, tag);
-  for (int tests = 0; !pending->test(); ++tests) {
+  const auto look_every = std::min(options_.look_every, options_.deadline / kLooksPerDeadline);
+  auto sign_of_life = start;
+  auto next_look = start + look_every;
+  RollCall others(*flight_, flight_group_, ticket.sequence);
+  for (int tests = 0; !pending.test(); ++tests) {
     if (tests < kSpins) {
       std::this_thread::yield();
       continue;
     }
-    if (options_.clock->steady_now() - start > options_.deadline) return false;
-    std::this_thread::sleep_for(kPause);
+    const auto now = options_.clock->steady_now();
+    const bool late = now - sign_of_life > options_.deadline;
+    if (late || now >= next_look) {
+      const RollCall::Look seen = others.look();
+      if (seen.moved) sign_of_life = now;
+      if (!seen.hopeless.empty()) {
+        if (pending.test()) return std::nullopt;
+        return GivenUp{ticket, duration_cast<milliseconds>(now - start), seen.hopeless};
+      }
+      const auto cost = options_.clock->steady_now() - now;
+      next_look = now + std::max<std::chrono::steady_clock::duration>(look_every, kLookShare * cost);
+    }
+    if (now - sign_of_life > options_.deadline) {
+      return GivenUp{ticket, duration_cast<milliseconds>(now - start), {}};
+    }
+    if (now - start > kLongWait) {
+      std::this_thread::sleep_for(kLongPause);
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
   }
-  return true;
+  return std::nullopt;
+}
+
+std::string CollectiveGuard::roll_call(const FlightRecorder::Ticket& ticket) const {
+  return RollCall(*flight_, flight_group_, ticket.sequence).text();
 }
 
 std::optional<std::vector<std::string>> CollectiveGuard::gather_descriptions(const std::string& own) {
-  // Not all_gather: a rank that gave up at its deadline just before would be waited for without one.
+  // Not all_gather: a rank that gave up just before would be waited for without a deadline.
   constexpr CollectiveTag kTag = {.what = "report of a mismatch"};
   auto longest = std::make_shared<Tensor>(DType::kU64, Shape{1});
   longest->values<std::uint64_t>()[0] = own.size();
-  if (!complete(longest, ReduceOp::kMax, kTag)) return std::nullopt;
+  if (complete({longest, ReduceOp::kMax, kTag, 1, own})) return std::nullopt;
   const std::size_t words =
       (longest->values<std::uint64_t>()[0] + sizeof(std::uint32_t)) / sizeof(std::uint32_t);
 
@@ -149,7 +194,7 @@ std::optional<std::vector<std::string>> CollectiveGuard::gather_descriptions(con
   const std::span<std::uint32_t> all = slots->values<std::uint32_t>();
   std::memcpy(all.subspan(static_cast<std::size_t>(group_.rank()) * words, words).data(), own.data(),
               own.size());
-  if (!complete(slots, ReduceOp::kMax, kTag)) return std::nullopt;
+  if (complete({slots, ReduceOp::kMax, kTag, words, own})) return std::nullopt;
   std::vector<std::string> texts;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(group_.size()); ++rank) {
     texts.emplace_back(reinterpret_cast<const char*>(all.subspan(rank * words, words).data()));
@@ -157,18 +202,24 @@ std::optional<std::vector<std::string>> CollectiveGuard::gather_descriptions(con
   return texts;
 }
 
-void CollectiveGuard::report_mismatch() {
+void CollectiveGuard::report_mismatch(const Call& call) {
   broken_ = true;
-  const FlightEntry& entry = flight_record_.back();
-  const std::string own = fmt::format("call {}: {}", entry.sequence, entry.description);
-  // All ranks have seen the same words, so all of them come here.
-  const std::optional<std::vector<std::string>> all = gather_descriptions(own);
+  // All ranks have seen the same words, so all of them come here, unless their library found the fault first.
+  std::optional<std::vector<std::string>> all;
+  std::string trouble;
+  try {
+    all = gather_descriptions(call.own);
+  } catch (const Error& error) {
+    trouble = fmt::format(" ({})", error.what());
+  }
+  leave();
   if (!all) {
+    const std::uint64_t calls = flight_->status().groups[flight_group_].calls;
     throw Error(
         ErrorCode::kMismatch,
         fmt::format("ranks are in different debug collectives; this rank was in {}; the others did not "
-                    "say within {} ms where they were",
-                    own, options_.deadline.count()));
+                    "say where they were{}:\n{}",
+                    call.own, trouble, roll_call({.number = 0, .sequence = calls - 1})));
   }
   std::map<std::string, std::vector<int>> ranks_of;
   for (std::size_t rank = 0; rank < all->size(); ++rank) {
@@ -186,16 +237,21 @@ void CollectiveGuard::report_mismatch() {
   throw Error(ErrorCode::kMismatch, message);
 }
 
-void CollectiveGuard::report_deadline() {
+void CollectiveGuard::report_given_up(const Call& call, const GivenUp& given_up) {
+  const std::string reason =
+      given_up.hopeless.empty()
+          ? fmt::format("none of the missing ranks got on for {} ms", options_.deadline.count())
+          : given_up.hopeless;
   std::string message = fmt::format(
-      "rank {} waited {} ms for the others of its group ({}) in \"{}\"; its last debug collectives:",
-      group_.world_ranks()[static_cast<std::size_t>(group_.rank())], options_.deadline.count(),
-      rank_list(group_.world_ranks()), flight_record_.back().description);
-  const std::size_t first = flight_record_.size() - std::min(flight_record_.size(), kShownEntries);
-  for (std::size_t i = first; i < flight_record_.size(); ++i) {
-    const FlightEntry& entry = flight_record_[i];
-    message += fmt::format("\n  call {}: {} - {}", entry.sequence, entry.description,
-                           entry.completed ? "completed" : "not completed");
+      "rank {} waited {} ms for the others of its group ({}) in debug collective {}, and gave up: {}\n"
+      "where the ranks of its group are:\n{}\nits own last collectives:",
+      group_.world_ranks()[static_cast<std::size_t>(group_.rank())], given_up.waited.count(),
+      rank_list(group_.world_ranks()), call.own, reason, roll_call(given_up.ticket));
+  flight_->leave(flight_group_, given_up.ticket.sequence);
+  const FlightRecord record = flight_->record();
+  const std::size_t first = record.calls.size() - std::min(record.calls.size(), kShownEntries);
+  for (std::size_t i = first; i < record.calls.size(); ++i) {
+    message += fmt::format("\n  {}", describe_in_group(record.calls[i], record.status));
   }
   throw Error(ErrorCode::kDeadline, message);
 }

@@ -34,6 +34,7 @@ struct FlightHeader {
   std::uint64_t pid;
   std::uint64_t process_start;
   std::uint64_t pid_namespace;
+  std::uint64_t created_ns;  ///< since 1970
   FlightText<64> host;
   FlightText<40> machine;
   // What changes.

@@ -190,6 +190,7 @@ FlightStatus decode_flight_status(const FlightSnapshots& taken, const std::strin
   status.pid = header.pid;
   status.process_start = header.process_start;
   status.pid_namespace = header.pid_namespace;
+  status.created = time_of(header.created_ns);
   status.host = text_of(header.host);
   status.machine = text_of(header.machine);
   status.state = static_cast<FlightState>(header.state);

@@ -92,6 +92,7 @@ struct FlightStatus {
   std::uint64_t pid = 0;
   std::uint64_t process_start = 0;  ///< clock ticks since the machine started: tells a reused pid
   std::uint64_t pid_namespace = 0;  ///< pids mean something within one only
+  std::chrono::system_clock::time_point created;
   std::string host;
   std::string machine;  ///< differs with every start of every machine
   FlightState state = FlightState::kStarting;

@@ -165,7 +165,9 @@ FlightRecorder::FlightRecorder(std::filesystem::path directory, int world_rank, 
   put(header.host, self.host);
   put(header.machine, self.machine);
   header.iteration = static_cast<std::uint64_t>(std::int64_t{-1});
-  touch(now_ns());
+  header.created_ns = now_ns();
+  created_ = status().created;
+  touch(header.created_ns);
   if (file.empty()) return;
   std::error_code error;
   std::filesystem::rename(unfinished, file, error);
@@ -211,6 +213,8 @@ std::size_t FlightRecorder::add_group(std::string_view name, const std::vector<i
   store(header.group_count, index + 1);
   return index;
 }
+
+std::string FlightRecorder::group_name(std::size_t group) const { return status().groups.at(group).name; }
 
 void FlightRecorder::set_state(FlightState state) noexcept {
   store(memory_->header().state, static_cast<std::uint64_t>(state));
@@ -275,10 +279,10 @@ FlightRecorder::Ticket FlightRecorder::begin(std::size_t group, const FlightOp& 
   store(slot.written, ticket.number + 1);
 
   const std::uint64_t low = collective ? sequence : static_cast<std::uint64_t>(op.world_peer);
+  if (collective) store(member.calls, sequence + 1);
   store(header.inside, (collective ? 0 : FlightInside::kPeer) |
                            (std::uint64_t{group + 1} << FlightInside::kGroupShift) |
                            (low & FlightInside::kLow));
-  if (collective) store(member.calls, sequence + 1);
   touch(now);
   return ticket;
 }

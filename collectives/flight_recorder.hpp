@@ -61,10 +61,14 @@ class FlightRecorder {
   [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; }
   [[nodiscard]] static std::filesystem::path file_of(const std::filesystem::path& directory, int world_rank);
   [[nodiscard]] int world_rank() const noexcept;
+  [[nodiscard]] std::chrono::system_clock::time_point created() const noexcept { return created_; }
 
   /// A group of this rank, by which its operations are recorded from now on. A second one of the same name
   /// and members gets "#2" to its name: groups are made in the same order on all of their ranks.
   std::size_t add_group(std::string_view name, const std::vector<int>& world_ranks);
+
+  /// Of a group that was added.
+  [[nodiscard]] std::string group_name(std::size_t group) const;
 
   void set_state(FlightState state) noexcept;
   void set_iteration(std::int64_t iteration) noexcept;
@@ -90,6 +94,7 @@ class FlightRecorder {
   std::filesystem::path directory_;
   std::size_t entries_;
   std::shared_ptr<const Clock> clock_;
+  std::chrono::system_clock::time_point created_;
   std::unique_ptr<Memory> memory_;
 };
 

@@ -17,6 +17,12 @@ class GuardedGroups {
  public:
   explicit GuardedGroups(CollectiveGuard::Options options);
 
+  /// Where the traffic of these groups is written down, under the name of the borrowed group and the purpose:
+  /// "tp/amax". Before the first guard.
+  void record_into(std::shared_ptr<FlightRecorder> flight) { flight_ = std::move(flight); }
+  /// This rank takes no more part: ranks that wait for it need not wait any longer.
+  void leave() noexcept;
+
   /// The guard for this kind of traffic over the members of `borrowed`; null: this rank alone, no
   /// communication.
   CollectiveGuard& guard(Communicator* borrowed, std::string_view purpose);
@@ -27,6 +33,7 @@ class GuardedGroups {
     std::unique_ptr<CollectiveGuard> guard;
   };
   CollectiveGuard::Options options_;
+  std::shared_ptr<FlightRecorder> flight_;
   std::map<std::pair<Communicator*, std::string>, Entry> entries_;
 };
 

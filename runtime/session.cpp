@@ -46,6 +46,7 @@ void DebugSession::Impl::step() {
   std::vector<Event> events;
   std::unique_ptr<Change> change;
   if (enabled) {
+    flight_->set_where("step()");
     try {
       retired_.reset();
       if (!stepped_) first_step();
@@ -78,6 +79,11 @@ void DebugSession::Impl::step() {
   }
   ++iteration;
   if (change != nullptr) commit(std::move(change));
+  if (enabled) {
+    flight_->set_state(FlightState::kTraining);
+    flight_->set_iteration(iteration);
+    flight_->set_where("training");
+  }
   if (tp_amax_ != nullptr) guarded_.guard(groups_.tp, "amax").set_iteration(iteration);
   act_on(events);
 }
@@ -115,7 +121,10 @@ void DebugSession::Impl::write_step(const std::vector<StatRecord>& records,
   scalars_.clear();
 }
 
-void DebugSession::Impl::detach() {
+void DebugSession::Impl::detach(std::string_view why) {
+  flight_->set_state(FlightState::kDetached);
+  flight_->set_where(fmt::format("detached in iteration {}: {}", iteration, why.substr(0, why.find('\n'))));
+  guarded_.leave();
   enabled = false;
   detached = true;
   for (const auto& [name, state] : layers_) state->gate.next = kNever;
@@ -144,7 +153,7 @@ void DebugSession::Impl::give_up(const std::exception& error, const std::string&
   } else {
     log.error("{}", report);
   }
-  detach();
+  detach(what);
   if (detaching) return;
   if (groups_.world != nullptr && groups_.world->size() > 1) {
     groups_.world->abort(kAbortStatus, "amaxscope: the debug runtime failed, see above");
@@ -181,6 +190,11 @@ void DebugSession::Impl::close() {
   // A run with a log that lacks something stays marked as one that was not closed.
   if (!run_.run_id.empty() && !detached && !write_failure && !options_.log_dir.empty() && is_world_leader()) {
     written([&] { mark_run_closed(options_.log_dir, run_.run_id, iteration - 1); });
+  }
+  if (enabled) {
+    flight_->set_where(fmt::format("session closed before iteration {}", iteration));
+    if (own_flight_) flight_->set_state(FlightState::kFinished);
+    guarded_.leave();
   }
   enabled = false;
   for (const auto& [name, state] : layers_) state->gate.next = kNever;

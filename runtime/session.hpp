@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "collectives/flight_recorder.hpp"
 #include "collectives/process_groups.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
@@ -77,6 +78,9 @@ struct SessionOptions {
   bool strict = false;                             ///< a section that matches no layer is an error
   std::map<std::string, std::string> run_options;  ///< the trainer's, for run.json
   std::vector<std::shared_ptr<Sink>> extra_sinks;
+  /// The flight record of this rank, which may be shared with the trainer's communicators. None, with a
+  /// log_dir: the session keeps one in log_dir/flight. See docs/failures.md.
+  std::shared_ptr<FlightRecorder> flight;
   Environment environment;
 };
 

@@ -90,6 +90,7 @@ class DebugSession::Impl {
   };
 
   void start();
+  void open_flight();
   void open_sinks();
   void write_run();
   void attach_features(ActiveConfig& active);
@@ -166,7 +167,7 @@ class DebugSession::Impl {
   void give_up(const std::exception& error, const std::string& what);
   void hook_failed(const Feature& feature, const InspectedTensor& tensor, bool altering,
                    const std::exception& error);
-  void detach();
+  void detach(std::string_view why);
 
   const FeatureRegistry& registry_;
   SessionGroups groups_;
@@ -174,6 +175,8 @@ class DebugSession::Impl {
   SessionOptions options_;
   RunDescription run_;
 
+  std::shared_ptr<FlightRecorder> flight_;  ///< in memory when there is no directory for it
+  bool own_flight_ = false;
   GuardedGroups guarded_;
   std::unique_ptr<ActiveConfig> active_;         ///< never null
   std::unique_ptr<Change> retired_;              ///< the config before; a late backward may still use it

@@ -60,7 +60,26 @@ DebugSession::Impl::Impl(const FeatureRegistry& feature_registry, const SessionG
   start();
 }
 
+void DebugSession::Impl::open_flight() {
+  flight_ = options_.flight;
+  own_flight_ = flight_ == nullptr;
+  if (own_flight_) {
+    const int ranks = groups_.world == nullptr ? 1 : groups_.world->size();
+    try {
+      if (!options_.log_dir.empty()) {
+        flight_ = FlightRecorder::in_directory(options_.log_dir / "flight", own_rank(), ranks);
+      }
+    } catch (const Error& error) {
+      log.warn("no flight record of this rank: {}", error.what());
+    }
+    if (flight_ == nullptr) flight_ = FlightRecorder::in_memory(own_rank(), ranks, {});
+  }
+  flight_->set_iteration(iteration);
+  guarded_.record_into(flight_);
+}
+
 void DebugSession::Impl::start() {
+  open_flight();
   CollectiveGuard* control = groups_.world == nullptr ? nullptr : &guarded_.guard(groups_.world, "control");
   if (control != nullptr) control->set_iteration(iteration);
   std::optional<std::string> text = options_.config_text;

@@ -16,9 +16,43 @@ namespace {
   static_cast<void>(new std::vector<MpiRequest>(std::move(requests)));
 }
 
-bool completed(MpiRequest& started) {
+/// Open MPI hands the error of a collective's request to the handler of MPI_COMM_WORLD, whichever
+/// communicator it is of, and that ends the job unless the program has said otherwise. While this lives,
+/// errors are returned.
+class WorldErrorsReturned {
+ public:
+  WorldErrorsReturned() {
+    if (MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before_) != MPI_SUCCESS) return;
+    changed_ = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN) == MPI_SUCCESS;
+  }
+  ~WorldErrorsReturned() {
+    if (changed_) MPI_Comm_set_errhandler(MPI_COMM_WORLD, before_);
+    if (before_ != MPI_ERRHANDLER_NULL) MPI_Errhandler_free(&before_);
+  }
+  WorldErrorsReturned(const WorldErrorsReturned&) = delete;
+  WorldErrorsReturned& operator=(const WorldErrorsReturned&) = delete;
+
+ private:
+  MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
+  bool changed_ = false;
+};
+
+/// MPI_Test that returns an error rather than ending the job. Looks first, which calls no handler, so that
+/// the program's own is away for the end of the request only.
+int test_request(MPI_Request& request, bool& done) {
   int flag = 0;
-  return MPI_Test(&started.request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag != 0;
+  done = false;
+  const int looked = MPI_Request_get_status(request, &flag, MPI_STATUS_IGNORE);
+  if (looked != MPI_SUCCESS || flag == 0) return looked;
+  const WorldErrorsReturned returned;
+  const int tested = MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+  done = tested == MPI_SUCCESS && flag != 0;
+  return tested;
+}
+
+bool completed(MpiRequest& started) {
+  bool done = false;
+  return test_request(started.request, done) == MPI_SUCCESS && done;
 }
 
 }  // namespace
@@ -65,9 +99,9 @@ MpiPending::~MpiPending() {
 
 bool MpiPending::test() {
   if (done_) return true;
-  int flag = 0;
-  check_mpi(MPI_Test(&started_.request, &flag, MPI_STATUS_IGNORE), operation_);
-  if (flag == 0) return false;
+  bool done = false;
+  check_mpi(test_request(started_.request, done), operation_);
+  if (!done) return false;
   done_ = true;
   if (finish_) finish_();
   return true;

@@ -24,7 +24,7 @@ TEST(Poll, SilenceIsOneCollectiveOfTwoWords) {
     EXPECT_THAT(answer.texts, IsEmpty());
     EXPECT_EQ(answer.number, 5U);
     EXPECT_EQ(world.counters().calls(Traffic::kDebug), 1U);
-    EXPECT_EQ(world.counters().bytes(Traffic::kDebug), 4 * (CollectiveGuard::kSignatureWords + 2));
+    EXPECT_EQ(world.counters().bytes(Traffic::kDebug), 4 * (kMaxSignatureWords + 2));
   });
 }
 
