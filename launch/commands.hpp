@@ -23,6 +23,10 @@ struct Command {
   std::function<ExitStatus()> run_alone = {};
   /// What the command does on each rank of a job. Agrees on failures through the job.
   std::function<ExitStatus(Job&)> run_in_job = {};
+  /// Of a command that has both: whether its options ask for run_alone.
+  std::function<bool()> asks_alone = {};
+
+  [[nodiscard]] bool needs_job() const { return run_in_job && !(asks_alone && asks_alone()); }
 };
 
 Command add_train(CLI::App& app);

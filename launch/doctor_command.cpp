@@ -10,6 +10,7 @@
 #include "launch/commands.hpp"
 #include "launch/doctor_machine.hpp"
 #include "launch/doctor_ranks.hpp"
+#include "launch/flight_doctor.hpp"
 #include "launch/job.hpp"
 #include "launch/launcher.hpp"
 #include "launch/text.hpp"
@@ -20,6 +21,7 @@ namespace {
 
 struct DoctorOptions {
   std::string config;
+  FlightDoctorOptions flight;
 };
 
 std::string describe_job(const std::vector<RankReport>& reports) {
@@ -63,7 +65,23 @@ Command add_doctor(CLI::App& app) {
       "doctor", "what this machine has and lacks; under mpirun also where each rank runs and what differs");
   auto options = std::make_shared<DoctorOptions>();
   subcommand->add_option("--config", options->config, "compare this file over the ranks")->type_name("YAML");
-  return {.app = subcommand, .run_in_job = [options](Job& job) { return doctor(job, *options); }};
+  CLI::Option* flight =
+      subcommand->add_option("--flight", options->flight.directory,
+                             "instead: where each rank of a running, hanging or dead job is, and "
+                             "where they part first, from the flight records in a log directory; "
+                             "exit 1 when something is wrong. Needs no mpirun");
+  flight->type_name("DIR");
+  subcommand
+      ->add_option("--stuck-after", options->flight.stuck_after_seconds,
+                   "with --flight: seconds for which a running rank may wait or be silent")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->needs(flight);
+  subcommand->add_flag("--json", options->flight.json, "with --flight: one JSON object")->needs(flight);
+  return {.app = subcommand,
+          .run_alone = [options] { return flight_doctor(options->flight); },
+          .run_in_job = [options](Job& job) { return doctor(job, *options); },
+          .asks_alone = [flight] { return flight->count() > 0; }};
 }
 
 }  // namespace amaxscope::launch

@@ -106,7 +106,7 @@ ExitStatus perform_in_job(const Request& request, Job& job, const std::optional<
   });
   const std::string name = request.command != nullptr ? request.command->app->get_name() : "--help";
   job.agree_on("the command", name);
-  if (request.command != nullptr && request.command->run_in_job) {
+  if (request.command != nullptr && request.command->needs_job()) {
     job.agree([&] {
       if (name == "train" || name == "replay") refuse_singleton(hint, job.world().size(), name);
     });
@@ -131,7 +131,7 @@ int run(int argc, char** argv) {
   CommandLine line;
   const Request request = parse(line, argc, argv);
   const auto hint = launcher_hint([](const char* name) -> const char* { return std::getenv(name); });
-  const bool needs_job = request.command != nullptr && request.command->run_in_job;
+  const bool needs_job = request.command != nullptr && request.command->needs_job();
   if (!needs_job && !hint) return perform_alone(request);
   Job job(&argc, &argv);
   try {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "collectives/flight_recorder.hpp"
 #include "core/error.hpp"
 #include "features/builtin.hpp"
 #include "features/presets.hpp"
 #include "kernels/gemm.hpp"
 #include "launch/commands.hpp"
+#include "launch/failure.hpp"
 #include "launch/job.hpp"
 #include "launch/log_directory.hpp"
 #include "launch/machine.hpp"
@@ -65,7 +67,8 @@ megatron::TrainerOptions trainer_options(const TrainOptions& options) {
 }
 
 SessionOptions session_options(const TrainOptions& options, const std::string& log_dir,
-                               const Environment& environment, std::int64_t first_iteration) {
+                               const Environment& environment, std::int64_t first_iteration,
+                               std::shared_ptr<FlightRecorder> flight) {
   SessionOptions result;
   result.first_iteration = first_iteration;
   if (!options.preset.empty()) {
@@ -83,6 +86,7 @@ SessionOptions session_options(const TrainOptions& options, const std::string& l
   result.dump_on_signal = !options.no_signals && !result.log_dir.empty();
   result.run_options = described(options);
   result.environment = environment;
+  result.flight = std::move(flight);
   return result;
 }
 
@@ -103,15 +107,58 @@ class Training {
     train();
     summarize();
     // The policy is to abort: a run whose logs lack something has not done what it was asked to.
-    job_.agree([&] {
+    stage([&] {
       const std::optional<std::string>& failure = session_->write_failure();
       AMAXSCOPE_CHECK(!failure, ErrorCode::kIo, "the training is done, but its logs are not complete: {}",
                       *failure);
     });
+    if (flight_ != nullptr) {
+      flight_->set_where("finished");
+      flight_->set_state(FlightState::kFinished);
+    }
     return kDone;
   }
 
  private:
+  /// Job::agree that leaves the reason in the flight record as well.
+  void stage(const std::function<void()>& body) {
+    bool own = false;
+    try {
+      job_.agree([&] {
+        try {
+          body();
+        } catch (...) {
+          own = true;
+          record_failure(describe(std::current_exception()).message);
+          throw;
+        }
+      });
+    } catch (const JobFailed&) {
+      if (!own) record_failure("another rank has failed");
+      throw;
+    }
+  }
+
+  void record_failure(const std::string& why) {
+    if (flight_ == nullptr) return;
+    flight_->set_where(why.substr(0, why.find('\n')));
+    flight_->set_state(FlightState::kFailed);
+  }
+
+  /// Whether a debug config keeps logs of this run.
+  [[nodiscard]] bool observes() const { return !options_.config.empty() || !options_.preset.empty(); }
+
+  void open_flight() {
+    if (!observes() || !environment_.enabled) return;
+    job_.agree([&] {
+      const int rank = job_.world().rank();
+      flight_ =
+          FlightRecorder::in_directory(std::filesystem::path(log_dir_) / "flight", rank, job_.world().size());
+      flight_->set_where("starting");
+      job_.world().record_into(flight_, "world");
+    });
+  }
+
   void prepare() {
     job_.agree([&] { environment_ = Environment::from_process(); });
     job_.agree([&] { validate(options_, job_.world().size()); });
@@ -122,9 +169,9 @@ class Training {
     log_dir_ = job_.leaders_text(options_.log_dir.empty() ? default_log_directory() : options_.log_dir);
     job_.agree([&] {
       // A run that goes on may add to its logs.
-      const bool logs = !options_.config.empty() || !options_.preset.empty();
-      if (logs && options_.resume.empty() && job_.is_leader()) require_fresh_log_directory(log_dir_);
+      if (observes() && options_.resume.empty() && job_.is_leader()) require_fresh_log_directory(log_dir_);
     });
+    open_flight();
     if (!options_.resume.empty()) find_saved_state();
     const Job::Machine machine = job_.machine();
     set_gemm_threads(thread_budget(environment_, machine));
@@ -146,16 +193,16 @@ class Training {
 
   void build() {
     job_.agree([&] { groups_.emplace(job_.world(), ParallelSizes{.tp = options_.tp, .pp = options_.pp}); });
-    job_.agree([&] {
+    stage([&] {
       session_.emplace(registry_, SessionGroups::from(*groups_),
-                       session_options(options_, log_dir_, environment_, first_iteration_));
+                       session_options(options_, log_dir_, environment_, first_iteration_, flight_));
     });
-    job_.agree([&] {
+    stage([&] {
       const megatron::TrainerGroups groups{&job_.world(), &groups_->tp(), &groups_->dp(),
                                            &groups_->tp_dp_cp(), &groups_->pp()};
       trainer_.emplace(trainer_options_, groups, &*session_);
     });
-    if (!options_.resume.empty()) job_.agree([&] { trainer_->load_state(resumed_from_); });
+    if (!options_.resume.empty()) stage([&] { trainer_->load_state(resumed_from_); });
   }
 
   void train() {
@@ -165,7 +212,8 @@ class Training {
                              1);
     Progress progress(options_.json ? stderr : stdout, options_.steps);
     const auto start = std::chrono::steady_clock::now();
-    job_.agree([&] {
+    if (flight_ != nullptr) flight_->set_state(FlightState::kTraining);
+    stage([&] {
       trainer_->run(options_.steps - first_iteration_, batches, [&](const megatron::StepReport& report) {
         summary_.losses.push_back(report.loss);
         if (report.evaluation_loss)
@@ -209,6 +257,7 @@ class Training {
   std::string log_dir_;
   std::filesystem::path resumed_from_;
   std::int64_t first_iteration_ = 0;
+  std::shared_ptr<FlightRecorder> flight_;  ///< null without a debug config
   // In the order in which each needs the one before.
   FeatureRegistry registry_ = builtin_features();
   std::optional<ProcessGroups> groups_;

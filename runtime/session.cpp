@@ -122,8 +122,10 @@ void DebugSession::Impl::write_step(const std::vector<StatRecord>& records,
 }
 
 void DebugSession::Impl::detach(std::string_view why) {
-  flight_->set_state(FlightState::kDetached);
-  flight_->set_where(fmt::format("detached in iteration {}: {}", iteration, why.substr(0, why.find('\n'))));
+  const bool goes_on = failure_policy() == FailurePolicy::kDetach;
+  flight_->set_state(goes_on ? FlightState::kDetached : FlightState::kFailed);
+  flight_->set_where(fmt::format("{} in iteration {}: {}", goes_on ? "detached" : "ending the job", iteration,
+                                 why.substr(0, why.find('\n'))));
   guarded_.leave();
   enabled = false;
   detached = true;
