@@ -32,6 +32,8 @@ class Diagnosis {
   Diagnosis(const std::vector<FlightRank>& ranks, Time now, std::chrono::system_clock::duration stuck_after)
       : now_(now), stuck_after_(stuck_after) {
     for (const FlightRank& rank : ranks) by_rank_[rank.rank] = &rank;
+    all_gone_ = std::ranges::all_of(
+        ranks, [](const FlightRank& rank) { return rank.process == ProcessState::kGone; });
     collect_waiting();
   }
 
@@ -43,7 +45,7 @@ class Diagnosis {
       // Calls that wait for the same ranks through others are consequences.
       const auto known = std::ranges::find(findings, suspects, &FlightFinding::suspects);
       if (known != findings.end()) {
-        known->sides.emplace_back(waiting.ranks, fmt::format("wait in {}", waiting.call));
+        known->sides.emplace_back(waiting.ranks, fmt::format("waiting in {}", waiting.call));
         continue;
       }
       findings.push_back(finding_of(waiting, suspects));
@@ -55,9 +57,10 @@ class Diagnosis {
   [[nodiscard]] std::vector<FlightFinding> troubled(const std::vector<FlightFinding>& findings) const {
     std::map<std::string, std::vector<int>> by_trouble;
     for (const auto& [rank, found] : by_rank_) {
-      const bool named = std::ranges::any_of(findings, [&, r = rank](const FlightFinding& finding) {
-        return std::ranges::find(finding.suspects, r) != finding.suspects.end();
-      });
+      const bool named =
+          !all_gone_ && std::ranges::any_of(findings, [&, r = rank](const FlightFinding& finding) {
+            return std::ranges::find(finding.suspects, r) != finding.suspects.end();
+          });
       const std::string trouble = trouble_of(*found);
       if (!named && !trouble.empty()) by_trouble[trouble].push_back(rank);
     }
@@ -105,8 +108,15 @@ class Diagnosis {
             found == nullptr || !found->record ? nullptr : found->record->status.find(waiting.group);
         if (there == nullptr || there->calls <= waiting.sequence) waiting.missing.push_back(member);
       }
+      // Who has come but is stopped or gone does not wait: it holds up the others.
+      std::erase_if(waiting.ranks, [&](int rank) {
+        if (!is_held(rank)) return false;
+        waiting.missing.push_back(rank);
+        return true;
+      });
       for (const int rank : waiting.ranks) waits_for_[rank] = waiting.missing;
     }
+    std::erase_if(waiting_, [](const Waiting& waiting) { return waiting.ranks.empty(); });
     std::ranges::stable_sort(waiting_, {}, &Waiting::since);
   }
 
@@ -140,6 +150,11 @@ class Diagnosis {
     return {};
   }
 
+  [[nodiscard]] bool is_held(int rank) const {
+    const ProcessState process = find(rank)->process;
+    return process == ProcessState::kStopped || (process == ProcessState::kGone && !all_gone_);
+  }
+
   [[nodiscard]] bool silent(int rank) const {
     const FlightRank* found = find(rank);
     return found == nullptr || !found->record || now_ - found->record->status.updated > stuck_after_;
@@ -154,6 +169,7 @@ class Diagnosis {
       return there != nullptr && there->left_at && *there->left_at <= waiting.sequence;
     };
     if (std::ranges::any_of(waiting.missing, troubled)) return true;
+    if (all_gone_) return false;
     if (now_ - waiting.since <= stuck_after_) return false;
     return std::ranges::all_of(waiting.missing, [this](int rank) { return silent(rank); });
   }
@@ -204,6 +220,12 @@ class Diagnosis {
 
   [[nodiscard]] std::string meaning_of(const Waiting& waiting, const std::vector<int>& suspects) const {
     const double waited = std::chrono::duration<double>(now_ - waiting.since).count();
+    if (all_gone_) {
+      return fmt::format(
+          "The job has ended while {} waited here for {}. Which process ended first is said by the "
+          "launcher's output.",
+          rank_list(waiting.ranks), rank_list(waiting.missing));
+    }
     if (waiting.missing.empty()) {
       return fmt::format(
           "All ranks of the group are in this call and it has not completed for {:.1f} s: the network "
@@ -239,6 +261,7 @@ class Diagnosis {
   Time now_;
   std::chrono::system_clock::duration stuck_after_;
   std::map<int, const FlightRank*> by_rank_;
+  bool all_gone_ = false;
   std::vector<Waiting> waiting_;
   std::map<int, std::vector<int>> waits_for_;
 };

@@ -171,7 +171,7 @@ TEST_F(FlightDoctor, WhoWaitsThroughOthersIsAConsequence) {
   const ProgramResult result = doctor();
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.out,
-              AllOf(HasSubstr("suspect: rank 2\n"), HasSubstr("wait in call 0 of pair (ranks 1, 2)"),
+              AllOf(HasSubstr("suspect: rank 2\n"), HasSubstr("waiting in call 0 of pair (ranks 1, 2)"),
                     HasSubstr("The others wait for rank 2: has failed: disk full")));
   EXPECT_THAT(result.out, Not(HasSubstr("also:"))) << "one cause, said once";
 }
@@ -197,6 +197,35 @@ TEST_F(FlightDoctor, ADeadRankAndAMessageThatNeverComes) {
                     HasSubstr("rank 0: receive from rank 1 activations 8 x u8"),
                     HasSubstr("rank 1: its process is gone; last seen in backward"),
                     HasSubstr("The others wait for rank 1: the process has ended without finishing")));
+}
+
+TEST_F(FlightDoctor, ARankThatStopsInsideACallHoldsUpThoseInIt) {
+  make_ranks(3);
+  const std::size_t pair = rank(0).add_group("pair", {0, 1});
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto recorder = FlightRecorder::in_directory(folder_ / "flight", 1, 3);
+    recorder->set_state(FlightState::kTraining);
+    recorder->set_iteration(7);
+    recorder->begin(recorder->add_group("pair", {0, 1}), call("amax"));
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, WUNTRACED), child);
+  rank(0).begin(pair, call("amax"));
+  rank(2).begin(rank(2).add_group("other", {0, 2}), call("gradients"));
+  rank(0).add_group("other", {0, 2});
+  const ProgramResult result = doctor({"--stuck-after", "0"});
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(
+      result.out,
+      AllOf(
+          HasSubstr("\n  rank 0: max amax 3 x u32, fc1, iteration 7\n  rank 1: its process is stopped (state "
+                    "T); in pair call 0"),
+          HasSubstr("suspect: rank 1\n"), HasSubstr("rank 2: waiting in call 0 of other (ranks 0, 2)")));
+  EXPECT_THAT(result.out, Not(HasSubstr("also:")));
 }
 
 TEST_F(FlightDoctor, ADetachedRankIsSaid) {
