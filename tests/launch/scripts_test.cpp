@@ -58,8 +58,31 @@ TEST_F(Scripts, InstallDepsSaysWhatFailed) {
   EXPECT_THAT(install_deps({"--dry-run"}).out, HasSubstr("missing: g++ cmake"));
 }
 
+TEST_F(Scripts, EachIsSoundShell) {
+  const bool has_shellcheck = run_program({"sh", "-c", "command -v shellcheck"}).status == 0;
+  int scripts = 0;
+  for (const char* place : {".ci", "launch", "tests"}) {
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(std::filesystem::path(AMAXSCOPE_SOURCE_DIR) / place)) {
+      if (!entry.is_regular_file()) continue;
+      std::string first_line;
+      std::getline(std::ifstream(entry.path()) >> std::ws, first_line);
+      if (first_line != "#!/usr/bin/env bash" && entry.path().extension() != ".bash") continue;
+      ++scripts;
+      const std::string script = entry.path().string();
+      const ProgramResult result = has_shellcheck
+                                       ? run_program({"shellcheck", "--external-sources", "--source-path",
+                                                      AMAXSCOPE_SOURCE_DIR, script})
+                                       : run_program({"bash", "-n", script});
+      EXPECT_EQ(result.status, 0) << script << "\n" << result.out << result.err;
+    }
+  }
+  EXPECT_GE(scripts, 12);
+}
+
 TEST_F(Scripts, EachExplainsItself) {
-  for (const char* script : {"install_deps", "quickstart", "recipe_table", "test", "mpirun_local"}) {
+  for (const char* script :
+       {"install_deps", "quickstart", "recipe_table", "test", "mpirun", "mpirun_local", "srun"}) {
     const ProgramResult result =
         run_program({std::string(AMAXSCOPE_SOURCE_DIR "/launch/") + script, "--help"});
     EXPECT_EQ(result.status, 0) << script << result.err;
