@@ -5,7 +5,8 @@
 me=$(basename -- "$0")
 quiet=false
 dry_run=false
-timeout= # seconds; none
+# shellcheck disable=SC2034  # read by who sources this
+timeout=        # seconds; none
 settings=()     # NAME=value
 launcher=()     # the launcher's own words
 pass_names=()   # variables that every rank gets
