@@ -6,16 +6,11 @@
 #include <memory>
 #include <vector>
 
+#include "launch/exit_status.hpp"
+
 namespace amaxscope::launch {
 
 class Job;
-
-/// Exit statuses of every command.
-enum ExitStatus : int {
-  kDone = 0,
-  kAnswerIsNo = 1,  ///< differences found, something is wrong, the run failed
-  kBadInput = 2,    ///< wrong use or bad input
-};
 
 struct Command {
   CLI::App* app = nullptr;
@@ -25,6 +20,8 @@ struct Command {
   std::function<ExitStatus(Job&)> run_in_job = {};
   /// Of a command that has both: whether its options ask for run_alone.
   std::function<bool()> asks_alone = {};
+  /// Runs in a job that is not what its launcher announced (a singleton), to say so; others are refused then.
+  bool examines_the_job = false;
 
   [[nodiscard]] bool needs_job() const { return run_in_job && !(asks_alone && asks_alone()); }
 };

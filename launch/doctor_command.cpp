@@ -1,4 +1,4 @@
-// `amaxscope doctor`: its options, and what is printed in which order.
+// `amaxscope doctor`: its options, and what is looked at.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -8,12 +8,13 @@
 
 #include "core/error.hpp"
 #include "launch/commands.hpp"
+#include "launch/device_choice.hpp"
+#include "launch/doctor_findings.hpp"
 #include "launch/doctor_machine.hpp"
 #include "launch/doctor_ranks.hpp"
 #include "launch/flight_doctor.hpp"
 #include "launch/job.hpp"
 #include "launch/launcher.hpp"
-#include "launch/text.hpp"
 
 namespace amaxscope::launch {
 
@@ -21,6 +22,8 @@ namespace {
 
 struct DoctorOptions {
   std::string config;
+  bool share_devices = false;
+  bool json = false;
   FlightDoctorOptions flight;
 };
 
@@ -31,30 +34,53 @@ std::string describe_job(const std::vector<RankReport>& reports) {
                      reports.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s");
 }
 
-std::vector<std::string> find_problems(const Job& job, const std::vector<RankReport>& reports) {
-  std::vector<std::string> problems = differences(reports);
-  const auto hint = launcher_hint([](const char* name) -> const char* { return std::getenv(name); });
+/// The message of what `check` throws; empty when it passes.
+template <class Check>
+std::string complaint(const Check& check) {
   try {
-    refuse_singleton(hint, job.world().size(), "train ...");
+    check();
   } catch (const Error& error) {
-    problems.emplace_back(error.what());
+    return error.what();
   }
-  return problems;
+  return {};
+}
+
+std::string singleton(int ranks) {
+  const auto hint = launcher_hint([](const char* name) -> const char* { return std::getenv(name); });
+  return complaint([&] { refuse_singleton(hint, ranks, "train ..."); });
+}
+
+std::string shared_devices(const std::vector<RankReport>& reports, DeviceSharing sharing) {
+  std::vector<DeviceUse> uses;
+  for (const RankReport& report : reports) uses.push_back({report.host, report.device, report.device_uuid});
+  return complaint([&] { require_own_devices(uses, sharing); });
+}
+
+Findings examine(const std::vector<RankReport>& reports, const DoctorOptions& options) {
+  MachineReport machine = describe_machine(describe_job(reports));
+  Findings findings{machine.rows, reports, notes_on(reports), {}};
+  findings.notes.insert(findings.notes.begin(), machine.notes.begin(), machine.notes.end());
+  if (const std::string text = singleton(static_cast<int>(reports.size())); !text.empty()) {
+    findings.problems.push_back(text);
+  }
+  const DeviceSharing sharing = options.share_devices ? DeviceSharing::kAllowed : DeviceSharing::kRefused;
+  // Not in the way of a job as long as jobs run on the CPU.
+  if (const std::string text = shared_devices(reports, sharing); !text.empty()) {
+    findings.notes.push_back("no job on devices could start like this: " + text);
+  }
+  return findings;
 }
 
 ExitStatus doctor(Job& job, const DoctorOptions& options) {
   const std::vector<RankReport> reports = reports_of_ranks(job, options.config);
   ExitStatus status = kDone;
-  if (job.is_leader()) {
-    const MachineReport machine = describe_machine(describe_job(reports));
-    const std::vector<std::string> problems = find_problems(job, reports);
-    fmt::print("{}\n{}", table(machine.rows), table(rank_rows(reports)));
-    for (const std::string& line : machine.notes) fmt::print("\nnote: {}", line);
-    for (const std::string& line : problems) fmt::print("\nproblem: {}", line);
-    fmt::print("\n{}\n", problems.empty() ? "nothing in the way of `amaxscope train`" : "");
-    status = problems.empty() ? kDone : kAnswerIsNo;
-    std::fflush(stdout);
-  }
+  job.agree([&] {
+    if (!job.is_leader()) return;
+    const Findings findings = examine(reports, options);
+    std::fputs((options.json ? as_json(findings) : as_text(findings)).c_str(), stdout);
+    AMAXSCOPE_CHECK(std::fflush(stdout) == 0, ErrorCode::kIo, "standard output cannot be written");
+    status = all_well(findings) ? kDone : kAnswerIsNo;
+  });
   return job.leaders(status);
 }
 
@@ -65,6 +91,7 @@ Command add_doctor(CLI::App& app) {
       "doctor", "what this machine has and lacks; under mpirun also where each rank runs and what differs");
   auto options = std::make_shared<DoctorOptions>();
   subcommand->add_option("--config", options->config, "compare this file over the ranks")->type_name("YAML");
+  subcommand->add_flag("--share-devices", options->share_devices, "several ranks may use one device");
   CLI::Option* flight =
       subcommand->add_option("--flight", options->flight.directory,
                              "instead: where each rank of a running, hanging or dead job is, and "
@@ -77,11 +104,19 @@ Command add_doctor(CLI::App& app) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->needs(flight);
-  subcommand->add_flag("--json", options->flight.json, "with --flight: one JSON object")->needs(flight);
+  subcommand->add_flag("--json", options->json, "one JSON object on standard output");
+  subcommand->footer(
+      "Exit status 1: something is in the way of a job, or the ranks differ in what they compute with.");
   return {.app = subcommand,
-          .run_alone = [options] { return flight_doctor(options->flight); },
+          .run_alone =
+              [options] {
+                FlightDoctorOptions flight_options = options->flight;
+                flight_options.json = options->json;
+                return flight_doctor(flight_options);
+              },
           .run_in_job = [options](Job& job) { return doctor(job, *options); },
-          .asks_alone = [flight] { return flight->count() > 0; }};
+          .asks_alone = [flight] { return flight->count() > 0; },
+          .examines_the_job = true};
 }
 
 }  // namespace amaxscope::launch

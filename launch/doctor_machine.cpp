@@ -1,6 +1,7 @@
 #include "launch/doctor_machine.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,30 +13,19 @@ namespace amaxscope::launch {
 namespace {
 
 constexpr std::uint64_t kMebibyte = 1U << 20U;
-// NCCL's and Open MPI's buffers for the ranks of one machine outgrow the 64 MiB that containers get by
-// default.
-constexpr std::uint64_t kEnoughSharedMemory = 1024 * kMebibyte;
 
-std::string found_or_not(const DriverProbe& probe, bool has_devices) {
-  if (!probe.found) return "not found: " + probe.detail;
-  return has_devices ? fmt::format("{}, {} devices", probe.detail, probe.devices) : probe.detail;
+std::string describe_driver(const DriverProbe& probe) {
+  if (!probe.driver.found) return "not found: " + probe.driver.detail;
+  std::vector<std::string> names;
+  for (const VisibleDevice& device : probe.devices) names.push_back(device.name);
+  return fmt::format("{}, {} device{}{}{}", probe.driver.detail, names.size(), names.size() == 1 ? "" : "s",
+                     names.empty() ? "" : ": ", fmt::join(names, ", "));
 }
 
-void describe_shared_memory(MachineReport& report) {
+std::string describe_shared_memory() {
   const auto memory = shared_memory();
-  if (!memory) {
-    report.rows.push_back({"/dev/shm", "not there"});
-    report.notes.emplace_back("/dev/shm is not there: the ranks of this machine cannot share memory");
-    return;
-  }
-  report.rows.push_back({"/dev/shm", fmt::format("{} MiB, {} MiB free", memory->size_bytes / kMebibyte,
-                                                 memory->free_bytes / kMebibyte)});
-  if (memory->size_bytes < kEnoughSharedMemory) {
-    report.notes.push_back(
-        fmt::format("/dev/shm has {} MiB, less than 1 GiB: many ranks or NCCL may run out of it; start "
-                    "the container with --shm-size=1g",
-                    memory->size_bytes / kMebibyte));
-  }
+  if (!memory) return "not there";
+  return fmt::format("{} MiB, {} MiB free", memory->size_bytes / kMebibyte, memory->free_bytes / kMebibyte);
 }
 
 void describe_root(MachineReport& report) {
@@ -46,7 +36,7 @@ void describe_root(MachineReport& report) {
   if (!allowed) {
     report.notes.emplace_back(
         "root: mpirun refuses unless OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-        "are set; launch/mpirun_local sets both");
+        "are set; launch/mpirun and launch/mpirun_local set both");
   }
 }
 
@@ -59,11 +49,12 @@ MachineReport describe_machine(const std::string& job) {
   report.rows.push_back({"mpirun", mpirun.empty() ? "not on PATH" : mpirun});
   if (mpirun.empty()) report.notes.emplace_back("mpirun is not on PATH: launch/install_deps installs it");
   report.rows.push_back({"CPU", fmt::format("{} usable cores; {}", usable_cores(), simd_level())});
-  report.rows.push_back({"BLAS", blas_description()});
-  report.rows.push_back({"CUDA driver", found_or_not(cuda_driver(), true)});
-  report.rows.push_back({"NCCL", found_or_not(nccl_library(), false)});
+  report.rows.push_back({"BLAS", fmt::format("{}, {} threads by default", blas_build(), blas_threads())});
+  report.rows.push_back({"CUDA driver", describe_driver(cuda_driver())});
+  const LibraryProbe nccl = nccl_library();
+  report.rows.push_back({"NCCL", nccl.found ? nccl.detail : "not found: " + nccl.detail});
   report.rows.push_back({"backends", "cpu (the CUDA backend is not built yet)"});
-  describe_shared_memory(report);
+  report.rows.push_back({"/dev/shm", describe_shared_memory()});
   describe_root(report);
   return report;
 }

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/commands.hpp"
+#include "launch/exit_status.hpp"
 
 namespace amaxscope::launch {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "collectives/mpi/mpi_communicator.hpp"
-#include "launch/commands.hpp"
+#include "launch/exit_status.hpp"
 
 namespace amaxscope::launch {
 

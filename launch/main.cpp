@@ -108,7 +108,7 @@ ExitStatus perform_in_job(const Request& request, Job& job, const std::optional<
   job.agree_on("the command", name);
   if (request.command != nullptr && request.command->needs_job()) {
     job.agree([&] {
-      if (name == "train" || name == "replay") refuse_singleton(hint, job.world().size(), name);
+      if (!request.command->examines_the_job) refuse_singleton(hint, job.world().size(), name);
     });
     return request.command->run_in_job(job);
   }

@@ -6,40 +6,53 @@ namespace amaxscope::launch {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 TEST(RankReport, SurvivesTheWay) {
-  const RankReport report{"node \"7\"", 3, 2, {"NCCL_DEBUG=INFO", "OMP_NUM_THREADS="}, "00ff00ff00ff00ff"};
+  const RankReport report{.host = "node \"7\"",
+                          .local_rank = 3,
+                          .local_ranks = 4,
+                          .device = "cuda:0",
+                          .device_uuid = "GPU-1",
+                          .cores = 2,
+                          .core_list = "0, 2",
+                          .versions = {{"MPI", "Open MPI v4.1.4"}},
+                          .limits = {{"open files", "1024"}},
+                          .shared_memory_bytes = 1ULL << 40U,
+                          .shared_memory_free_bytes = 7,
+                          .clock_offset_seconds = -2.5,
+                          .environment = {"NCCL_DEBUG=INFO", "OMP_NUM_THREADS="},
+                          .warning = "odd",
+                          .config_digest = "00ff00ff00ff00ff"};
   EXPECT_EQ(parse_rank_report(to_text(report)), report);
 }
 
-TEST(RankReport, AlikeRanksDifferInNothing) {
-  const RankReport report{"a", 0, 2, {"NCCL_DEBUG=INFO"}, "d"};
-  RankReport other = report;
-  other.host = "b";
-  other.local_rank = 1;
-  EXPECT_THAT(differences({report, other}), IsEmpty());
+TEST(RankReport, ARowSaysWhereTheRankRunsAndWhatItMayUse) {
+  RankReport report{.host = "a",
+                    .local_rank = 1,
+                    .local_ranks = 2,
+                    .device = "cuda:1",
+                    .device_uuid = "GPU-b",
+                    .cores = 3,
+                    .core_list = "0-2",
+                    .limits = {{"locked memory", "8 MiB"}, {"open files", "1024"}},
+                    .shared_memory_bytes = 100,
+                    .shared_memory_free_bytes = 5U << 20U};
+  EXPECT_THAT(rank_rows({report}),
+              ElementsAre(ElementsAre("rank", "host", "local rank", "device", "cores", "locked memory",
+                                      "open files", "/dev/shm free", "clock"),
+                          ElementsAre("0", "a", "1 of 2", "cuda:1 GPU-b", "3 (0-2)", "8 MiB", "1024", "5 MiB",
+                                      "same")));
+  report.clock_offset_seconds = -3.25;
+  EXPECT_EQ(rank_rows({report})[1].back(), "-3.2 s");
+  EXPECT_EQ(rank_rows({report})[0].size(), 9U);
 }
 
-TEST(RankReport, TheRankWithoutAVariableIsNamed) {
-  const RankReport with{"a", 0, 2, {"NCCL_DEBUG=INFO"}, ""};
-  const RankReport without{"a", 3, 2, {}, ""};
-  EXPECT_THAT(differences({with, with, with, without}),
-              ElementsAre("NCCL_DEBUG differs: INFO on ranks 0-2; not set on rank 3"));
-}
-
-TEST(RankReport, AnotherConfigIsNamed) {
-  EXPECT_THAT(differences({{"a", 0, 2, {}, "aaaa"}, {"a", 1, 2, {}, "bbbb"}}),
-              ElementsAre("the config differs: aaaa on rank 0; bbbb on rank 1"));
-}
-
-TEST(RankReport, ConfigColumnOnlyWhenAsked) {
-  EXPECT_THAT(
-      rank_rows({{"a", 0, 2, {}, ""}}),
-      ElementsAre(ElementsAre("rank", "host", "local rank", "cores"), ElementsAre("0", "a", "0", "2")));
-  EXPECT_THAT(rank_rows({{"a", 0, 2, {}, "ff"}}),
-              ElementsAre(ElementsAre("rank", "host", "local rank", "cores", "config"),
-                          ElementsAre("0", "a", "0", "2", "ff")));
+TEST(RankReport, TheConfigHasAColumnWhenSomeRankHasOne) {
+  const RankReport with{.host = "a", .config_digest = "ff"};
+  const auto rows = rank_rows({with, {.host = "a"}});
+  EXPECT_EQ(rows[0].back(), "config");
+  EXPECT_EQ(rows[1].back(), "ff");
+  EXPECT_EQ(rows[2].back(), "none");
 }
 
 }  // namespace

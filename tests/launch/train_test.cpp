@@ -302,13 +302,5 @@ TEST_F(Train, PlantedFaultReachesTheLayers) {
   EXPECT_NE(faulty.at("weights_digest"), sound.at("weights_digest"));
 }
 
-TEST_F(Train, DoctorMapsTheRanksAndNamesTheOddOne) {
-  const ProgramResult result =
-      amaxscope_jobs({{1, {"doctor", "--config", "observe.yaml"}}, {1, {"doctor", "--config", "data.txt"}}});
-  EXPECT_EQ(result.status, 1) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("2 ranks on 1 host"));
-  EXPECT_THAT(result.out, HasSubstr("problem: the config differs"));
-}
-
 }  // namespace
 }  // namespace amaxscope::test
