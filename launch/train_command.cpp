@@ -150,13 +150,17 @@ class Training {
 
   void open_flight() {
     if (!observes() || !environment_.enabled) return;
-    job_.agree([&] {
-      const int rank = job_.world().rank();
-      flight_ =
-          FlightRecorder::in_directory(std::filesystem::path(log_dir_) / "flight", rank, job_.world().size());
-      flight_->set_where("starting");
-      job_.world().record_into(flight_, "world");
-    });
+    const int rank = job_.world().rank();
+    const int ranks = job_.world().size();
+    try {
+      flight_ = FlightRecorder::in_directory(std::filesystem::path(log_dir_) / "flight", rank, ranks);
+    } catch (const Error& error) {  // a disk without room for it is no reason not to train
+      std::fputs(fmt::format("amaxscope: rank {}: no flight record: {}\n", rank, error.what()).c_str(),
+                 stderr);
+      flight_ = FlightRecorder::in_memory(rank, ranks, {});
+    }
+    flight_->set_where("starting");
+    job_.world().record_into(flight_, "world");
   }
 
   void prepare() {

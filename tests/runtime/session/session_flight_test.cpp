@@ -127,7 +127,7 @@ TEST_F(SessionFlight, RanksThatWaitForOneThatDetachedDetachAtOnce) {
                         options.extra_sinks.push_back(make_callback_sink(
                             [](const StatRecord& record) {
                               if (record.iteration == 1)
-                                throw Error(ErrorCode::kIo, "no space left on rank 1");
+                                throw Error(ErrorCode::kInternal, "out of luck on rank 1");
                             },
                             nullptr));
                       }),
@@ -140,10 +140,10 @@ TEST_F(SessionFlight, RanksThatWaitForOneThatDetachedDetachAtOnce) {
                  EXPECT_TRUE(self.session.detached());
                });
   const std::string printed = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(printed, HasSubstr("iteration 1: no space left on rank 1"));
+  EXPECT_THAT(printed, HasSubstr("iteration 1: out of luck on rank 1"));
   EXPECT_THAT(printed,
               HasSubstr("gave up: rank 1 takes no more part in the traffic of statistics (detached in "
-                        "iteration 1: no space left on rank 1)"));
+                        "iteration 1: out of luck on rank 1)"));
 }
 
 // cases.md case 25.
