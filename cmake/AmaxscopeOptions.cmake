@@ -1,4 +1,5 @@
 option(AMAXSCOPE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(AMAXSCOPE_BENCH "Build the programs that measure" ${PROJECT_IS_TOP_LEVEL})
 option(AMAXSCOPE_MPI "Build the MPI backend and the programs (needs an MPI)" ON)
 option(AMAXSCOPE_WERROR "Warnings in our own code are errors" OFF)
 set(AMAXSCOPE_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined or thread")

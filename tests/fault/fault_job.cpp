@@ -4,10 +4,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <csignal>
+#include <array>
 #include <cstdio>
-#include <thread>
+#include <optional>
 
+#include "collectives/collective_guard.hpp"
 #include "collectives/process_groups.hpp"
 #include "core/error.hpp"
 #include "features/builtin.hpp"
@@ -73,8 +74,10 @@ class Training {
     job_.agree([&] {
       for (std::int64_t iteration = 0; iteration < options_.steps; ++iteration) step(iteration);
     });
-    saboteur_.strike("close");
-    if (!saboteur_.strikes("skip", "close")) session_->close();
+    job_.agree([&] {
+      saboteur_.strike("close");
+      if (!saboteur_.strikes("skip", "close")) session_->close();
+    });
     std::printf("rank %d: loss %.9g, %s\n", job_.world().rank(), loss_,
                 session_->detached() ? "detached" : "observed to the end");
     std::fflush(stdout);
@@ -85,11 +88,15 @@ class Training {
     saboteur_.set_iteration(0);
     saboteur_.strike("start");
     groups_.emplace(job_.world(), ParallelSizes{.tp = job_.world().size()});
+    compared_ = job_.world().split(0, job_.world().rank(), {.what = "comparison"});
+    guard_.emplace(*compared_,
+                   CollectiveGuard::Options{.deadline = std::chrono::milliseconds(options_.deadline_ms)});
     registry_ = builtin_features();
     registry_.add(saboteur_.entry());
     SessionOptions options;
     options.config_path = saboteur_.strikes("config", "start") ? options_.odd_config : options_.config;
     options.log_dir = options_.log_dir;
+    if (saboteur_.strikes("log_dir", "start")) options.log_dir = options_.config + "/below_a_file";
     options.deadline = std::chrono::milliseconds(options_.deadline_ms);
     if (!options_.policy.empty()) {
       options.failure_policy = options_.policy == "abort" ? FailurePolicy::kAbort : FailurePolicy::kDetach;
@@ -114,6 +121,7 @@ class Training {
       if (layer == 1 && saboteur_.strikes("extra", "amax")) feed(layer, iteration);
     }
     train(iteration);
+    compare(iteration);
     saboteur_.strike("step");
     if (saboteur_.strikes("skip", "step")) return;
     session_->step();
@@ -127,6 +135,19 @@ class Training {
     if (quantizer == nullptr) return;
     const Tensor x = made_up(job_.world().rank(), layer, iteration);
     static_cast<void>(quantizer->quantize(x.view(), {true, true}, {}));
+  }
+
+  /// A guard of the program's own, as a user's feature may have one: the ranks compare a number.
+  void compare(std::int64_t iteration) {
+    guard_->set_iteration(iteration);
+    const CollectiveTag tag{.what = "comparison"};
+    if (saboteur_.strikes("operation", "guard")) {
+      std::array<double, CollectiveGuard::kFramePayload> sums{};
+      guard_->reduce_sum(sums, tag);
+    } else {
+      std::array<std::uint32_t, CollectiveGuard::kFramePayload> words{};
+      guard_->reduce_max(words, 1, tag);
+    }
   }
 
   /// What the run is for: a sum over the ranks that must come out the same whatever happens to the observing.
@@ -143,6 +164,8 @@ class Training {
   Saboteur saboteur_;
   FeatureRegistry registry_;
   std::optional<ProcessGroups> groups_;
+  std::unique_ptr<Communicator> compared_;
+  std::optional<CollectiveGuard> guard_;
   std::optional<DebugSession> session_;
   std::vector<LayerHandle> layers_;
   double loss_ = 0;

@@ -145,7 +145,7 @@ class FaultSuite : public CliTest, public ::testing::WithParamInterface<Fault> {
 };
 
 TEST_F(FaultSuite, ACleanRunIsSilent) {
-  for (const int ranks : {1, 2, 4}) {
+  for (const int ranks : {1, 2, 4, 32}) {
     const ProgramResult result = job(ranks, {});
     EXPECT_EQ(result.status, 0) << printed(result);
     EXPECT_EQ(result.err, "");
@@ -194,34 +194,36 @@ const char* const kDifferent = "ranks are in different debug collectives";
 
 INSTANTIATE_TEST_SUITE_P(
     Disagreement, FaultSuite,
-    ::testing::Values(Fault{"config", "start", Ends::kBadly, {"digest"}, "", {2, 4}, 0, -1},
-                      Fault{"model",
-                            "start",
-                            Ends::kWell,
-                            {"only on rank.* RANK", "decoder.layers.4"},
-                            "detach",
-                            {2, 4},
-                            0,
-                            -1},
-                      Fault{"model",
-                            "start",
-                            Ends::kBadly,
-                            {"only on rank.* RANK", "decoder.layers.4"},
-                            "abort",
-                            {2, 4},
-                            0,
-                            -1},
-                      Fault{"skip", "step", Ends::kWell, {"RANK"}, "detach"},
-                      Fault{"skip", "step", Ends::kBadly, {"RANK"}, "abort"},
-                      Fault{"extra", "step", Ends::kWell, {"RANK"}, "detach"},
-                      Fault{"extra", "step", Ends::kBadly, {"RANK"}, "abort"},
-                      Fault{"skip", "amax", Ends::kWell, {"RANK"}, "detach"},
-                      Fault{"skip", "amax", Ends::kBadly, {"RANK"}, "abort"},
-                      Fault{"extra", "amax", Ends::kWell, {"RANK"}, "detach"},
-                      Fault{"tensor", "amax", Ends::kWell, {kDifferent, "RANK", "weight"}, "detach"},
-                      Fault{"tensor", "amax", Ends::kBadly, {kDifferent, "RANK", "weight"}, "abort"},
-                      Fault{"count", "amax", Ends::kWell, {kDifferent, "RANK", "2 x u32"}, "detach"},
-                      Fault{"count", "amax", Ends::kBadly, {kDifferent, "RANK", "2 x u32"}, "abort"}),
+    ::testing::Values(
+        Fault{"config", "start", Ends::kBadly, {"digest"}, "", {2, 4}, 0, -1},
+        Fault{"model",
+              "start",
+              Ends::kWell,
+              {"only on rank.* RANK", "decoder.layers.4"},
+              "detach",
+              {2, 4},
+              0,
+              -1},
+        Fault{"model",
+              "start",
+              Ends::kBadly,
+              {"only on rank.* RANK", "decoder.layers.4"},
+              "abort",
+              {2, 4},
+              0,
+              -1},
+        Fault{"skip", "step", Ends::kWell, {"RANK"}, "detach"},
+        Fault{"skip", "step", Ends::kBadly, {"RANK"}, "abort"},
+        Fault{"extra", "step", Ends::kWell, {"RANK"}, "detach"},
+        Fault{"extra", "step", Ends::kBadly, {"RANK"}, "abort"},
+        Fault{"skip", "amax", Ends::kWell, {"RANK"}, "detach"},
+        Fault{"skip", "amax", Ends::kBadly, {"RANK"}, "abort"},
+        Fault{"extra", "amax", Ends::kWell, {"RANK"}, "detach"},
+        Fault{"tensor", "amax", Ends::kWell, {kDifferent, "RANK", "weight"}, "detach"},
+        Fault{"tensor", "amax", Ends::kBadly, {kDifferent, "RANK", "weight"}, "abort"},
+        Fault{"operation", "guard", Ends::kBadly, {kDifferent, "RANK", "sum comparison", "max comparison"}},
+        Fault{"count", "amax", Ends::kWell, {kDifferent, "RANK", "2 x u32"}, "detach"},
+        Fault{"count", "amax", Ends::kBadly, {kDifferent, "RANK", "2 x u32"}, "abort"}),
     name_of);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -249,6 +251,16 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"kill", "step", Ends::kBadly, {"signal 9"}},
         Fault{"kill", "close", Ends::kBadly, {"signal 9"}, "", {2, 4}, 5, 5},
         Fault{"exit3", "close", Ends::kBadly, {"Exit code: +3"}, "", {2, 4}, 5, 5}),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(
+    Disk, FaultSuite,
+    ::testing::Values(
+        Fault{"log_dir", "start", Ends::kBadly, {"rank RANK: .*below_a_file"}, "", {2, 4}, 0, -1},
+        Fault{"full", "step", Ends::kWell, {"File too large", "Stopped observing"}, "detach"},
+        Fault{"full", "step", Ends::kBadly, {"File too large"}, "abort"},
+        Fault{"full", "dump", Ends::kWell, {"File too large"}, "detach", {2, 4}, 1, 0},
+        Fault{"kill", "dump", Ends::kBadly, {"signal 9"}, "", {2, 4}, 1, 0}),
     name_of);
 
 INSTANTIATE_TEST_SUITE_P(Absence, FaultSuite,

@@ -1,6 +1,7 @@
 #include "tests/fault/saboteur.hpp"
 
 #include <mpi.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -25,6 +26,8 @@ class SaboteurFeature final : public Feature {
     return Decision::always();
   }
   void inspect_tensor(const InspectContext& context) override {
+    // The tensors of this layer have been dumped when this is called, the others' of the iteration have not.
+    if (context.tensor.layer == "decoder.layers.1.mlp.linear_fc1") saboteur_.strike("dump");
     if (context.tensor.layer != "decoder.layers.2.mlp.linear_fc1") return;
     saboteur_.strike("hook");
     if (context.tp_amax == nullptr) return;
@@ -56,6 +59,12 @@ void Saboteur::strike(std::string_view place) const {
   if (strikes("finalize", place)) {
     MPI_Finalize();
     std::_Exit(0);
+  }
+  if (strikes("full", place)) {
+    // From here on every file of this process is as large as it may be: what a full disk is to a writer.
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit none{.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &none);
   }
   if (strikes("sleep", place)) std::this_thread::sleep_for(std::chrono::seconds(2));
 }

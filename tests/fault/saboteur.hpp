@@ -11,8 +11,9 @@
 namespace amaxscope::testing {
 
 struct Plan {
-  std::string fault;  ///< "kill", "stop", "throw", "exit0", "exit3", "finalize", or one that the place knows
-  std::string place;  ///< "start", "hook", "amax", "step", "close"
+  /// "kill", "stop", "throw", "exit0", "exit3", "finalize", "full", "sleep", or one that the place knows
+  std::string fault;
+  std::string place;  ///< "start", "hook", "dump", "amax", "guard", "step", "close"
   int rank = 0;
   std::int64_t iteration = 0;
 };

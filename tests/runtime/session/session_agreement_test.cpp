@@ -82,8 +82,11 @@ TEST(SessionAgreement, StepsWithNothingDueSendNothing) {
   });
 }
 
-TEST(SessionAgreement, ADueStepTakesThreeCollectivesForAnyNumberOfTensors) {
-  run_sessions({.ranks = 2, .sizes = {.tp = 2}, .yaml = log_everything(1)}, [](SessionRank& self) {
+class SessionCost : public ::testing::TestWithParam<int> {};
+
+TEST_P(SessionCost, ADueStepTakesThreeCollectivesForAnyNumberOfTensors) {
+  const int ranks = GetParam();
+  run_sessions({.ranks = ranks, .sizes = {.tp = ranks}, .yaml = log_everything(1)}, [](SessionRank& self) {
     std::vector<LayerHandle> handles;
     for (int i = 0; i < 100; ++i)
       handles.push_back(self.session.layer(self.layer(fmt::format("layer{}.fc1", i))));
@@ -103,6 +106,8 @@ TEST(SessionAgreement, ADueStepTakesThreeCollectivesForAnyNumberOfTensors) {
     EXPECT_EQ(self.debug_calls() - before, 3U);
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SessionCost, ::testing::Values(2, 32));
 
 TEST(SessionAgreement, FeaturesFollowTheScheduleFromAnyFirstIteration) {
   for (const std::int64_t first : {7, 10}) {
