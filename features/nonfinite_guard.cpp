@@ -58,7 +58,7 @@ NonFiniteGuard::NonFiniteGuard(FeatureConfig config) : Feature(std::move(config)
 void NonFiniteGuard::register_session(Registration& registration) {
   InspectedTensor& job = job_.emplace_back();
   job.layer = "nonfinite";
-  job.name = "first";
+  job.name = "first of section " + config().section;
   cell_ = &registration.declare_over(ReduceOver::kStage, job, config().outer.schedule,
                                      [this] { return std::make_unique<FirstSeen>(tensors_); });
 }

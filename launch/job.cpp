@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "collectives/exchange.hpp"
+#include "collectives/flight_recorder.hpp"
 #include "core/error.hpp"
 #include "core/tensor.hpp"
 #include "launch/failure.hpp"
@@ -26,9 +27,15 @@ std::optional<int> highest_status(Communicator& control, int mine,
                                   std::optional<std::chrono::seconds> deadline) {
   auto status = std::make_shared<Tensor>(DType::kI32, Shape{1});
   status->values<std::int32_t>()[0] = mine;
+  const CollectiveTag tag{.traffic = Traffic::kTrainer, .what = "agreement on failures"};
+  const FlightScope recorded(control.flight().get(), control.flight_group(),
+                             {.operation = FlightOperation::kAllReduce,
+                              .tag = tag,
+                              .count = 1,
+                              .dtype = DType::kI32,
+                              .op = ReduceOp::kMax});
   const auto start = std::chrono::steady_clock::now();
-  const auto pending = control.start_all_reduce(
-      status, ReduceOp::kMax, {.traffic = Traffic::kTrainer, .what = "agreement on failures"});
+  const auto pending = control.start_all_reduce(status, ReduceOp::kMax, tag);
   while (!pending->test()) {
     if (deadline && std::chrono::steady_clock::now() - start > *deadline) return std::nullopt;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -43,6 +50,18 @@ Job::Job(int* argc, char*** argv)
       world_(make_mpi_communicator(MPI_COMM_WORLD)),
       control_(make_mpi_communicator(MPI_COMM_WORLD)) {}
 
+void Job::record_into(std::shared_ptr<FlightRecorder> flight) {
+  world_->record_into(flight, "world");
+  control_->record_into(std::move(flight), "control");
+}
+
+void Job::record_failure(std::string_view why) {
+  FlightRecorder* flight = control_->flight().get();
+  if (flight == nullptr) return;
+  flight->set_where(why.substr(0, why.find('\n')));
+  flight->set_state(FlightState::kFailed);
+}
+
 void Job::agree(const std::function<void()>& stage) {
   Failure mine;
   try {
@@ -51,6 +70,7 @@ void Job::agree(const std::function<void()>& stage) {
     throw;
   } catch (...) {
     mine = describe(std::current_exception());
+    record_failure(mine.message);
   }
 
   const std::optional<std::chrono::seconds> deadline =
@@ -64,6 +84,7 @@ void Job::agree(const std::function<void()>& stage) {
     control_->abort(mine.status, reason);
   }
   if (*worst == kDone) return;
+  if (mine.status == kDone) record_failure("another rank has failed");
 
   const CollectiveTag tag{.traffic = Traffic::kTrainer, .what = "failures of the ranks"};
   const std::vector<std::string> messages =

@@ -31,6 +31,9 @@ class Job {
   /// while the others wait for it inside the stage prints its failure and ends the job after a few seconds.
   void agree(const std::function<void()>& stage);
 
+  /// From now on what the ranks say to each other, and why this one fails, is in its flight record.
+  void record_into(std::shared_ptr<FlightRecorder> flight);
+
   /// A stage of its own: fails when a rank's text differs from the leader's, showing both.
   void agree_on(std::string_view what, const std::string& text);
 
@@ -51,6 +54,8 @@ class Job {
   [[nodiscard]] static std::string mpi_version();
 
  private:
+  void record_failure(std::string_view why);
+
   MpiEnvironment mpi_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Communicator> control_;

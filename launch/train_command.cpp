@@ -9,8 +9,8 @@
 #include "features/presets.hpp"
 #include "kernels/gemm.hpp"
 #include "launch/commands.hpp"
-#include "launch/failure.hpp"
 #include "launch/job.hpp"
+#include "launch/job_watch.hpp"
 #include "launch/log_directory.hpp"
 #include "launch/machine.hpp"
 #include "launch/progress.hpp"
@@ -84,6 +84,7 @@ SessionOptions session_options(const TrainOptions& options, const std::string& l
   result.watch_config = options.watch_config;
   if (options.poll_every > 0) result.poll_every = options.poll_every;
   result.dump_on_signal = !options.no_signals && !result.log_dir.empty();
+  result.deadline = std::chrono::seconds(options.deadline);
   result.run_options = described(options);
   result.environment = environment;
   result.flight = std::move(flight);
@@ -107,7 +108,7 @@ class Training {
     train();
     summarize();
     // The policy is to abort: a run whose logs lack something has not done what it was asked to.
-    stage([&] {
+    job_.agree([&] {
       const std::optional<std::string>& failure = session_->write_failure();
       AMAXSCOPE_CHECK(!failure, ErrorCode::kIo, "the training is done, but its logs are not complete: {}",
                       *failure);
@@ -120,31 +121,6 @@ class Training {
   }
 
  private:
-  /// Job::agree that leaves the reason in the flight record as well.
-  void stage(const std::function<void()>& body) {
-    bool own = false;
-    try {
-      job_.agree([&] {
-        try {
-          body();
-        } catch (...) {
-          own = true;
-          record_failure(describe(std::current_exception()).message);
-          throw;
-        }
-      });
-    } catch (const JobFailed&) {
-      if (!own) record_failure("another rank has failed");
-      throw;
-    }
-  }
-
-  void record_failure(const std::string& why) {
-    if (flight_ == nullptr) return;
-    flight_->set_where(why.substr(0, why.find('\n')));
-    flight_->set_state(FlightState::kFailed);
-  }
-
   /// Whether a debug config keeps logs of this run.
   [[nodiscard]] bool observes() const { return !options_.config.empty() || !options_.preset.empty(); }
 
@@ -160,7 +136,8 @@ class Training {
       flight_ = FlightRecorder::in_memory(rank, ranks, {});
     }
     flight_->set_where("starting");
-    job_.world().record_into(flight_, "world");
+    job_.record_into(flight_);
+    if (!flight_->directory().empty()) watch_.emplace(flight_, std::chrono::seconds(options_.deadline));
   }
 
   void prepare() {
@@ -197,16 +174,16 @@ class Training {
 
   void build() {
     job_.agree([&] { groups_.emplace(job_.world(), ParallelSizes{.tp = options_.tp, .pp = options_.pp}); });
-    stage([&] {
+    job_.agree([&] {
       session_.emplace(registry_, SessionGroups::from(*groups_),
                        session_options(options_, log_dir_, environment_, first_iteration_, flight_));
     });
-    stage([&] {
+    job_.agree([&] {
       const megatron::TrainerGroups groups{&job_.world(), &groups_->tp(), &groups_->dp(),
                                            &groups_->tp_dp_cp(), &groups_->pp()};
       trainer_.emplace(trainer_options_, groups, &*session_);
     });
-    if (!options_.resume.empty()) stage([&] { trainer_->load_state(resumed_from_); });
+    if (!options_.resume.empty()) job_.agree([&] { trainer_->load_state(resumed_from_); });
   }
 
   void train() {
@@ -217,7 +194,7 @@ class Training {
     Progress progress(options_.json ? stderr : stdout, options_.steps);
     const auto start = std::chrono::steady_clock::now();
     if (flight_ != nullptr) flight_->set_state(FlightState::kTraining);
-    stage([&] {
+    job_.agree([&] {
       trainer_->run(options_.steps - first_iteration_, batches, [&](const megatron::StepReport& report) {
         summary_.losses.push_back(report.loss);
         if (report.evaluation_loss)
@@ -262,6 +239,7 @@ class Training {
   std::filesystem::path resumed_from_;
   std::int64_t first_iteration_ = 0;
   std::shared_ptr<FlightRecorder> flight_;  ///< null without a debug config
+  std::optional<JobWatch> watch_;           ///< the same
   // In the order in which each needs the one before.
   FeatureRegistry registry_ = builtin_features();
   std::optional<ProcessGroups> groups_;

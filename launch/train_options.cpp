@@ -117,6 +117,10 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "--poll-every", options.poll_every, "N",
       "iterations between polls of the ranks, where something needs them (default: 1 when a feature has an "
       "action, else 10)");
+  add(app, "--deadline", options.deadline, "SECONDS",
+      "with a debug config: how long ranks may wait for one another before the job says who is where and "
+      "ends "
+      "(default 600)");
   app.add_flag(
       "--no-signals", options.no_signals,
       "leave SIGUSR1 alone. Without it, and with a debug config, SIGUSR1 (also to mpirun) writes the "
@@ -153,6 +157,7 @@ void validate(const TrainOptions& options, int world_size) {
   require_at_least("--eval-every", options.eval_every, 0);
   require_at_least("--save-every", options.save_every, 0);
   require_at_least("--poll-every", options.poll_every, 0);
+  require_at_least("--deadline", options.deadline, 1);
   AMAXSCOPE_CHECK(!options.watch_config || !options.config.empty(), ErrorCode::kUsage,
                   "--watch-config needs --config: there is no file to watch");
   AMAXSCOPE_CHECK((options.save_every > 0) == !options.save_dir.empty(), ErrorCode::kUsage,
@@ -208,6 +213,7 @@ std::map<std::string, std::string> described(const TrainOptions& options) {
           {"eval-every", fmt::format("{}", options.eval_every)},
           {"recompute", options.recompute ? "true" : "false"},
           {"watch-config", options.watch_config ? "true" : "false"},
+          {"deadline", fmt::format("{}", options.deadline)},
           {"poll-every", fmt::format("{}", options.poll_every)},
           {"no-signals", options.no_signals ? "true" : "false"},
           {"inject", fmt::format("{}", fmt::join(options.inject, " "))},

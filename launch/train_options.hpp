@@ -44,6 +44,7 @@ struct TrainOptions {
   std::string device = "auto";
   bool watch_config = false;
   std::int64_t poll_every = 0;  ///< 0: the session's choice
+  std::int64_t deadline = 600;  ///< seconds that ranks may wait for one another
   bool no_signals = false;
   std::string log_dir;  ///< empty: amaxscope_logs/<date>-<time>
   bool json = false;

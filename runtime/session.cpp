@@ -147,10 +147,11 @@ void DebugSession::Impl::give_up(const std::exception& error, const std::string&
           : fmt::format("{}: ending the job.", alters_numerics() ? "The config changes what is trained"
                                                                  : "The failure policy is abort");
   const std::string report = fmt::format("iteration {}: {}\n{}", iteration, what, consequence);
-  // Ranks that disagree all hold the same report; one of each tensor-parallel group says it.
+  // Ranks that disagree all hold the same report; one of each tensor-parallel group says it. Not where the
+  // first to come ends all of them.
   const auto* own = dynamic_cast<const Error*>(&error);
   const bool shared = own != nullptr && own->code() == ErrorCode::kMismatch;
-  if (shared && groups_.tp != nullptr && groups_.tp->rank() != 0 && log.has_files()) {
+  if (detaching && shared && groups_.tp != nullptr && groups_.tp->rank() != 0 && log.has_files()) {
     log.write_to_files(LogLevel::kError, report);
   } else {
     log.error("{}", report);

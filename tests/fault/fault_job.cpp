@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 
 #include "collectives/collective_guard.hpp"
@@ -13,6 +14,7 @@
 #include "core/error.hpp"
 #include "features/builtin.hpp"
 #include "launch/job.hpp"
+#include "launch/job_watch.hpp"
 #include "runtime/session.hpp"
 #include "tests/fault/saboteur.hpp"
 
@@ -86,6 +88,12 @@ class Training {
  private:
   void start() {
     saboteur_.set_iteration(0);
+    if (!options_.log_dir.empty()) {
+      flight_ = FlightRecorder::in_directory(std::filesystem::path(options_.log_dir) / "flight",
+                                             job_.world().rank(), job_.world().size());
+      job_.record_into(flight_);
+      watch_.emplace(flight_, std::chrono::milliseconds(options_.deadline_ms));
+    }
     saboteur_.strike("start");
     groups_.emplace(job_.world(), ParallelSizes{.tp = job_.world().size()});
     compared_ = job_.world().split(0, job_.world().rank(), {.what = "comparison"});
@@ -98,6 +106,7 @@ class Training {
     options.log_dir = options_.log_dir;
     if (saboteur_.strikes("log_dir", "start")) options.log_dir = options_.config + "/below_a_file";
     options.deadline = std::chrono::milliseconds(options_.deadline_ms);
+    options.flight = flight_;
     if (!options_.policy.empty()) {
       options.failure_policy = options_.policy == "abort" ? FailurePolicy::kAbort : FailurePolicy::kDetach;
     }
@@ -152,6 +161,8 @@ class Training {
 
   /// What the run is for: a sum over the ranks that must come out the same whatever happens to the observing.
   void train(std::int64_t iteration) {
+    saboteur_.strike("train");
+    if (saboteur_.strikes("skip", "train")) return;
     Tensor loss(DType::kF64, Shape{1});
     loss.values<double>()[0] = 1.0 / static_cast<double>(1 + iteration + job_.world().rank());
     job_.world().all_reduce(loss.mutable_view(), ReduceOp::kSum,
@@ -163,6 +174,8 @@ class Training {
   Options options_;
   Saboteur saboteur_;
   FeatureRegistry registry_;
+  std::shared_ptr<FlightRecorder> flight_;
+  std::optional<launch::JobWatch> watch_;
   std::optional<ProcessGroups> groups_;
   std::unique_ptr<Communicator> compared_;
   std::optional<CollectiveGuard> guard_;

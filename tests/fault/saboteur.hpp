@@ -13,7 +13,7 @@ namespace amaxscope::testing {
 struct Plan {
   /// "kill", "stop", "throw", "exit0", "exit3", "finalize", "full", "sleep", or one that the place knows
   std::string fault;
-  std::string place;  ///< "start", "hook", "dump", "amax", "guard", "step", "close"
+  std::string place;  ///< "start", "hook", "dump", "amax", "guard", "train", "step", "close"
   int rank = 0;
   std::int64_t iteration = 0;
 };
