@@ -128,6 +128,7 @@ class Training {
     if (!observes() || !environment_.enabled) return;
     const int rank = job_.world().rank();
     const int ranks = job_.world().size();
+    had_log_dir_ = job_.leaders_text(std::filesystem::exists(log_dir_) ? "yes" : "no") == "yes";
     try {
       flight_ = FlightRecorder::in_directory(std::filesystem::path(log_dir_) / "flight", rank, ranks);
     } catch (const Error& error) {  // a disk without room for it is no reason not to train
@@ -138,6 +139,23 @@ class Training {
     flight_->set_where("starting");
     job_.record_into(flight_);
     if (!flight_->directory().empty()) watch_.emplace(flight_, std::chrono::seconds(options_.deadline));
+  }
+
+  /// A run that is refused, or that has nothing to observe, leaves nothing behind.
+  void discard_flight() {
+    if (flight_ == nullptr) return;
+    const std::filesystem::path directory = flight_->directory();
+    watch_.reset();
+    job_.record_into(nullptr);
+    std::error_code ignored;
+    if (!directory.empty()) {
+      std::filesystem::remove(FlightRecorder::file_of(directory, flight_->world_rank()), ignored);
+    }
+    flight_.reset();
+    job_.agree([] {});  // every rank has removed its own
+    if (!job_.is_leader() || directory.empty()) return;
+    std::filesystem::remove(directory, ignored);
+    if (!had_log_dir_) std::filesystem::remove(log_dir_, ignored);
   }
 
   void prepare() {
@@ -174,10 +192,16 @@ class Training {
 
   void build() {
     job_.agree([&] { groups_.emplace(job_.world(), ParallelSizes{.tp = options_.tp, .pp = options_.pp}); });
-    job_.agree([&] {
-      session_.emplace(registry_, SessionGroups::from(*groups_),
-                       session_options(options_, log_dir_, environment_, first_iteration_, flight_));
-    });
+    try {
+      job_.agree([&] {
+        session_.emplace(registry_, SessionGroups::from(*groups_),
+                         session_options(options_, log_dir_, environment_, first_iteration_, flight_));
+      });
+    } catch (const JobFailed& failed) {
+      if (failed.status == kBadInput) discard_flight();
+      throw;
+    }
+    if (!session_->enabled()) discard_flight();
     job_.agree([&] {
       const megatron::TrainerGroups groups{&job_.world(), &groups_->tp(), &groups_->dp(),
                                            &groups_->tp_dp_cp(), &groups_->pp()};
@@ -240,6 +264,7 @@ class Training {
   std::int64_t first_iteration_ = 0;
   std::shared_ptr<FlightRecorder> flight_;  ///< null without a debug config
   std::optional<JobWatch> watch_;           ///< the same
+  bool had_log_dir_ = false;                ///< it was there before
   // In the order in which each needs the one before.
   FeatureRegistry registry_ = builtin_features();
   std::optional<ProcessGroups> groups_;

@@ -232,8 +232,11 @@ TEST_P(UnequalCalls, EndInAReportOnEveryRank) {
         EXPECT_THAT(text, HasSubstr("amax")) << values << " on rank " << world.rank();
         EXPECT_THAT(text, HasSubstr("collective")) << values << " on rank " << world.rank();
         const bool sums = (world.rank() == world.size() - 1) == last_sums;
-        EXPECT_THAT(text,
-                    HasSubstr(sums ? "max amax 3 x u32" : "sum amax " + std::to_string(values) + " x f64"))
+        // Where ranks are threads, the first error ends all of them and takes the records away; the backend
+        // has named both sides then.
+        EXPECT_THAT(text, ::testing::AnyOf(HasSubstr(sums ? "max amax 3 x u32"
+                                                          : "sum amax " + std::to_string(values) + " x f64"),
+                                           HasSubstr(sums ? "in all_reduce max of" : "in all_reduce sum of")))
             << "what the other side does";
         EXPECT_TRUE(guard.broken());
         world.barrier(kTestTag);
