@@ -60,10 +60,14 @@ std::string whereabouts(const FlightRecord& record, std::chrono::system_clock::t
   const bool ended = status.state == FlightState::kFinished;
   if (process == ProcessState::kGone && !ended) text += "its process is gone; ";
   if (process == ProcessState::kStopped) text += "its process is stopped (state T); ";
+  const FlightCall* call = current_call(record);
   if (status.state == FlightState::kDetached || status.state == FlightState::kFailed || ended) {
-    text += fmt::format("{}; ", to_string(status.state));
+    text += to_string(status.state);
+    // Why it failed matters more than what it does now.
+    if (call != nullptr && !status.where.empty()) text += fmt::format(" ({})", status.where);
+    text += "; ";
   }
-  if (const FlightCall* call = current_call(record)) {
+  if (call != nullptr) {
     return text +
            fmt::format("in {}, for {:.1f} s", call_in_group(*call, status), seconds(now - call->begin));
   }
