@@ -146,6 +146,7 @@ std::optional<CollectiveGuard::GivenUp> CollectiveGuard::drive(PendingCollective
   const auto look_every = std::min(options_.look_every, options_.deadline / kLooksPerDeadline);
   auto sign_of_life = start;
   auto next_look = start + look_every;
+  bool first_look = true;
   RollCall others(*flight_, flight_group_, ticket.sequence);
   for (int tests = 0; !pending.test(); ++tests) {
     if (tests < kSpins) {
@@ -156,7 +157,10 @@ std::optional<CollectiveGuard::GivenUp> CollectiveGuard::drive(PendingCollective
     const bool late = now - sign_of_life > options_.deadline;
     if (late || now >= next_look) {
       const RollCall::Look seen = others.look();
-      if (seen.moved) sign_of_life = now;
+      // The first look has nothing to compare with: it must not be the last word when this rank itself was
+      // late.
+      if (seen.moved || first_look) sign_of_life = now;
+      first_look = false;
       if (!seen.hopeless.empty()) {
         if (pending.test()) return std::nullopt;
         return GivenUp{ticket, duration_cast<milliseconds>(now - start), seen.hopeless};
