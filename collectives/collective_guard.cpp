@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <thread>
 #include <utility>
@@ -190,20 +189,11 @@ std::optional<std::vector<std::string>> CollectiveGuard::gather_descriptions(con
   auto longest = std::make_shared<Tensor>(DType::kU64, Shape{1});
   longest->values<std::uint64_t>()[0] = own.size();
   if (complete({longest, ReduceOp::kMax, kTag, 1, own})) return std::nullopt;
-  const std::size_t words =
-      (longest->values<std::uint64_t>()[0] + sizeof(std::uint32_t)) / sizeof(std::uint32_t);
-
-  // Each rank writes into its own zeroed slot, so that MAX is the list of all. A slot ends with a zero byte.
+  const std::size_t words = slot_words(longest->values<std::uint64_t>()[0]);
   auto slots = std::make_shared<Tensor>(DType::kU32, Shape{group_.size(), static_cast<std::int64_t>(words)});
-  const std::span<std::uint32_t> all = slots->values<std::uint32_t>();
-  std::memcpy(all.subspan(static_cast<std::size_t>(group_.rank()) * words, words).data(), own.data(),
-              own.size());
+  write_slot(slots->values<std::uint32_t>(), group_, own);
   if (complete({slots, ReduceOp::kMax, kTag, words, own})) return std::nullopt;
-  std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(group_.size()); ++rank) {
-    texts.emplace_back(reinterpret_cast<const char*>(all.subspan(rank * words, words).data()));
-  }
-  return texts;
+  return read_slots(slots->values<std::uint32_t>(), group_);
 }
 
 void CollectiveGuard::report_mismatch(const Call& call) {

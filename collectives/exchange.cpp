@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace amaxscope {
@@ -38,6 +39,24 @@ std::string broadcast_text(Communicator& group, const std::string& text, int roo
   group.broadcast(bytes, root, tag);
   const std::span<const std::uint8_t> received = std::as_const(bytes).values<std::uint8_t>();
   return {received.begin(), received.end()};
+}
+
+std::size_t slot_words(std::size_t longest_text) noexcept { return longest_text / sizeof(std::uint32_t) + 1; }
+
+void write_slot(std::span<std::uint32_t> slots, const Communicator& group, const std::string& own) {
+  const std::size_t words = slots.size() / static_cast<std::size_t>(group.size());
+  std::memcpy(slots.subspan(static_cast<std::size_t>(group.rank()) * words, words).data(), own.data(),
+              own.size());
+}
+
+std::vector<std::string> read_slots(std::span<const std::uint32_t> slots, const Communicator& group) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  const std::size_t words = slots.size() / ranks;
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    texts.emplace_back(reinterpret_cast<const char*>(slots.subspan(rank * words, words).data()));
+  }
+  return texts;
 }
 
 bool all_agree(Communicator& group, bool mine, const CollectiveTag& tag) {

@@ -3,23 +3,13 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "collectives/flight_process.hpp"
-#include "collectives/flight_record.hpp"
+#include "launch/flight_rank.hpp"
 
 namespace amaxscope::launch {
-
-/// A rank of the job as it was found.
-struct FlightRank {
-  int rank = 0;
-  std::optional<FlightRecord> record;  ///< none: see trouble
-  std::string trouble;
-  ProcessState process = ProcessState::kUnknown;
-};
 
 struct FlightFinding {
   /// "call 17 of tp/amax (ranks 0-3)"; empty for what concerns no call.

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "collectives/exchange.hpp"
-#include "collectives/flight_reader.hpp"
 #include "collectives/flight_recorder.hpp"
 #include "collectives/flight_text.hpp"
 #include "core/error.hpp"
@@ -61,17 +60,11 @@ std::vector<FlightRank> read_ranks(const fs::path& directory) {
   int world_size = 0;
   const std::set<int> present = ranks_in(directory);
   for (const int rank : present) {
-    FlightRank& found = ranks.emplace_back();
-    found.rank = rank;
-    try {
-      found.record = read_flight_record(FlightRecorder::file_of(directory, rank));
-      found.process = process_state(found.record->status);
-      if (world_size == 0 || found.record->status.created > newest) {
-        newest = found.record->status.created;
-        world_size = found.record->status.world_size;
-      }
-    } catch (const Error& error) {
-      found.trouble = error.what();
+    const FlightRank& found = ranks.emplace_back(read_rank(directory, rank));
+    if (!found.record) continue;
+    if (world_size == 0 || found.record->status.created > newest) {
+      newest = found.record->status.created;
+      world_size = found.record->status.world_size;
     }
   }
   AMAXSCOPE_CHECK(world_size > 0, ErrorCode::kInput, "--flight {}: none of its records can be read: {}",
@@ -92,7 +85,7 @@ double age(Time then, Time now) { return std::max(0.0, std::chrono::duration<dou
 
 std::string state_of(const FlightRank& rank) {
   const FlightStatus& status = rank.record->status;
-  if (rank.process == ProcessState::kGone && status.state != FlightState::kFinished) return "gone";
+  if (has_died(rank)) return "gone";
   if (rank.process == ProcessState::kStopped) return "stopped";
   if (current_call(*rank.record) != nullptr && status.state == FlightState::kTraining)
     return "in a collective";

@@ -11,12 +11,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
-#include "collectives/flight_process.hpp"
 #include "collectives/flight_reader.hpp"
 #include "collectives/flight_text.hpp"
 #include "core/error.hpp"
+#include "launch/flight_rank.hpp"
 
 namespace amaxscope::launch {
 
@@ -95,19 +96,15 @@ bool JobWatch::waited_in_vain() {
     return false;
   }
   if (!wait_ || wait_->progress != own.progress) {
-    wait_ = Wait{.progress = own.progress, .since = now, .looked = now, .of_the_job = {}};
+    wait_ = Wait{.progress = own.progress, .since = now, .of_the_job = {}, .next_look = now};
     return false;
   }
-  // The runtime's own collectives end themselves at the deadline; they come first.
-  if (now - wait_->since < deadline_ + deadline_ / 4 + 2 * kLookEvery) return false;
-  // Reading everybody's record is not for every wink.
-  if (wait_->of_the_job && now - wait_->looked < deadline_ / 8) return false;
-  wait_->looked = now;
-  const std::uint64_t of_the_job = job_progress();
-  const bool stands_still = wait_->of_the_job == of_the_job;
-  if (!stands_still) wait_->still_since = now;
-  wait_->of_the_job = of_the_job;
-  if (!stands_still || now - wait_->still_since < deadline_ / 4) return false;
+  // The runtime's own collectives end themselves at the deadline; they come first. Reading everybody's record
+  // is not for every wink.
+  if (now - wait_->since < deadline_ + deadline_ / 4 + 2 * kLookEvery || now < wait_->next_look) return false;
+  wait_->next_look = now + deadline_ / 4;
+  const std::optional<std::uint64_t> before = std::exchange(wait_->of_the_job, job_progress());
+  if (before != wait_->of_the_job) return false;
   say(fmt::format(
       "nobody gets on; rank {} has waited {:.0f} s:\n{}\nEnding the job. More: amaxscope doctor --flight {}",
       own.world_rank, std::chrono::duration<double>(now - wait_->since).count(), everybody(),
@@ -130,18 +127,10 @@ std::string JobWatch::everybody(bool only_the_dead) const {
   std::vector<std::string> lines;
   const auto now = std::chrono::system_clock::now();
   for (int rank = 0; rank < flight_->status().world_size; ++rank) {
-    std::string line;
-    try {
-      const FlightRecord record = read_flight_record(FlightRecorder::file_of(flight_->directory(), rank));
-      const bool dead = process_state(record.status) == ProcessState::kGone &&
-                        record.status.state != FlightState::kFinished;
-      if (only_the_dead && !dead) continue;
-      line = whereabouts(record, now);
-    } catch (const Error& error) {
-      if (only_the_dead) continue;
-      line = error.what();
-    }
-    lines.push_back(fmt::format("  rank {}: {}", rank, line));
+    const FlightRank found = read_rank(flight_->directory(), rank);
+    if (only_the_dead && !has_died(found)) continue;
+    lines.push_back(
+        fmt::format("  rank {}: {}", rank, found.record ? whereabouts(*found.record, now) : found.trouble));
   }
   const std::size_t all = lines.size();
   if (all > kRanksShown) {

@@ -46,9 +46,8 @@ class JobWatch {
   struct Wait {
     std::uint64_t progress = 0;  ///< of this rank
     std::chrono::steady_clock::time_point since;
-    std::chrono::steady_clock::time_point looked;
-    std::optional<std::uint64_t> of_the_job;
-    std::chrono::steady_clock::time_point still_since = {};  ///< the job stands
+    std::optional<std::uint64_t> of_the_job;  ///< at the last look; none: not looked yet
+    std::chrono::steady_clock::time_point next_look;
   };
   std::shared_ptr<FlightRecorder> flight_;
   std::chrono::milliseconds deadline_;

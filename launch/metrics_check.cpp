@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "launch/json_fields.hpp"
 #include "launch/metrics_lines.hpp"
 #include "runtime/sinks/run_file.hpp"
 
@@ -19,29 +20,18 @@ namespace {
 
 using nlohmann::json;
 
-std::string text_of(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-std::optional<std::int64_t> integer_of(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
-  return found->get<std::int64_t>();
-}
-
 void read_run(const json& entry, std::size_t index, MetricsCheck& check) {
   CheckedRun run;
-  run.run_id = entry.is_object() ? text_of(entry, "run_id") : std::string();
-  const std::string state = entry.is_object() ? text_of(entry, "state") : std::string();
+  run.run_id = text_field(entry, "run_id").value_or("");
+  const std::string state = text_field(entry, "state").value_or("");
   if (run.run_id.empty() || (state != "closed" && state != "unclosed")) {
     check.problems.push_back(
         fmt::format("run.json: run {} has no run_id, or no state \"closed\" or \"unclosed\"", index));
     return;
   }
   run.closed = state == "closed";
-  run.first_iteration = integer_of(entry, "first_iteration").value_or(0);
-  run.last_iteration = integer_of(entry, "last_iteration");
+  run.first_iteration = integer_field(entry, "first_iteration").value_or(0);
+  run.last_iteration = integer_field(entry, "last_iteration");
   if (run.closed && !run.last_iteration) {
     check.problems.push_back(fmt::format("run.json: run {} is closed and has no last_iteration", run.run_id));
   }

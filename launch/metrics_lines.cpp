@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "launch/json_fields.hpp"
 #include "runtime/sinks/run_file.hpp"
 
 namespace amaxscope::launch {
@@ -15,21 +16,10 @@ namespace {
 
 using nlohmann::json;
 
-std::optional<std::int64_t> integer_of(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
-  return found->get<std::int64_t>();
-}
-
-bool is_text(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string();
-}
-
 bool is_record(const json& object) {
   const auto stats = object.find("stats");
-  return stats != object.end() && stats->is_object() && is_text(object, "layer") &&
-         is_text(object, "tensor") && is_text(object, "phase");
+  return stats != object.end() && stats->is_object() && text_field(object, "layer") &&
+         text_field(object, "tensor") && text_field(object, "phase");
 }
 
 }  // namespace
@@ -73,7 +63,7 @@ void MetricsLines::line(const std::string& text, bool ended) {
     broken_line_ = 0;
   }
   if (run_id_.empty() && line_ == 1) problem("the line that says of which run this is is missing");
-  const std::optional<std::int64_t> iteration = integer_of(object, "iteration");
+  const std::optional<std::int64_t> iteration = integer_field(object, "iteration");
   if (!iteration) return problem("has no iteration");
   if (object.contains("end_of_step")) return marker(object, *iteration);
   content(object, *iteration);
@@ -81,13 +71,13 @@ void MetricsLines::line(const std::string& text, bool ended) {
 
 void MetricsLines::opening(const json& object) {
   if (line_ != 1) end_of_run(/*at_end_of_file=*/false);
-  run_id_ = is_text(object, "run_id") ? object["run_id"].get<std::string>() : std::string();
-  if (integer_of(object, "schema_version") != RunDescription::kSchemaVersion) {
+  run_id_ = text_field(object, "run_id").value_or("");
+  if (integer_field(object, "schema_version") != RunDescription::kSchemaVersion) {
     problem(fmt::format("schema version {}, this program reads {}", object["schema_version"].dump(),
                         RunDescription::kSchemaVersion));
   }
   if (current() == nullptr) problem(fmt::format("run \"{}\" is not in run.json", run_id_));
-  const std::optional<std::int64_t> rank = integer_of(object, "rank");
+  const std::optional<std::int64_t> rank = integer_field(object, "rank");
   if (!rank || !name_.ends_with(fmt::format("/rank_{}.jsonl", *rank))) {
     problem("the rank is not the one in the name of the file");
   }
@@ -120,7 +110,7 @@ void MetricsLines::content(const json& object, std::int64_t iteration) {
 }
 
 void MetricsLines::marker(const json& object, std::int64_t iteration) {
-  const std::optional<std::int64_t> count = integer_of(object, "records");
+  const std::optional<std::int64_t> count = integer_field(object, "records");
   if (!count || *count < 0 || static_cast<std::uint64_t>(*count) != pending_) {
     problem(fmt::format("the marker of iteration {} counts {} lines, {} are there", iteration,
                         object.value("records", json()).dump(), pending_));

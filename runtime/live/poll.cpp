@@ -1,8 +1,8 @@
 #include "runtime/live/poll.hpp"
 
 #include <array>
-#include <cstring>
 
+#include "collectives/exchange.hpp"
 #include "core/error.hpp"
 
 namespace amaxscope {
@@ -16,15 +16,10 @@ Poll::Answer Poll::exchange(const std::string& own, std::uint32_t number, std::i
   Answer answer{.texts = {}, .number = words[1]};
   if (words[0] == 0) return answer;
 
-  // Each rank writes into its own zeroed slot, so that MAX is the list of all. A slot ends with a zero byte.
-  const std::size_t slot = words[0] / sizeof(std::uint32_t) + 1;
-  const auto ranks = static_cast<std::size_t>(guard_.group().size());
-  std::vector<std::uint32_t> slots(slot * ranks);
-  std::memcpy(&slots[slot * static_cast<std::size_t>(guard_.group().rank())], own.data(), own.size());
+  std::vector<std::uint32_t> slots(slot_words(words[0]) * static_cast<std::size_t>(guard_.group().size()));
+  write_slot(slots, guard_.group(), own);
   guard_.reduce_max(slots, slots.size(), {.what = "what ranks have to say"});
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    answer.texts.emplace_back(reinterpret_cast<const char*>(&slots[slot * rank]));
-  }
+  answer.texts = read_slots(slots, guard_.group());
   return answer;
 }
 

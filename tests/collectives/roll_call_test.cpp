@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "collectives/collective_guard.hpp"
@@ -208,24 +209,39 @@ TEST_P(RollCallOf, ACleanRunIsSilent) {
   });
 }
 
-/// A maximum, and a sum of as many values as given: shorter, as long as and longer than the maximum's frame.
-class UnequalCalls : public BackendTest {};
-
-TEST_P(UnequalCalls, EndInAReportOnEveryRank) {
-  for (const std::size_t values : {3U, 23U, 24U, 100U, 20'000U}) {
-    for (const bool last_sums : {true, false}) {
-      const auto body = [&](Communicator& world) {
+/// Calls of different lengths meet.
+class UnequalCalls : public BackendTest {
+ protected:
+  /// body on each rank, with a guard over all of them whose group is recorded in files.
+  void on_guards(const std::function<void(Communicator& world, CollectiveGuard&)>& body) {
+    try {
+      on_ranks([&](Communicator& world) {
         const FlightFolder folder(world);
         const auto recorder = FlightRecorder::in_directory(folder.path(), world.rank(), world.size());
         const auto group = world.split(0, world.rank(), kTestTag);
         group->record_into(recorder, "debug");
         world.barrier(kTestTag);
         CollectiveGuard guard(*group, {.deadline = seconds(10), .look_every = milliseconds(20)});
+        body(world, guard);
+        world.barrier(kTestTag);
+      });
+    } catch (const Error& error) {  // threads as ranks fail together
+      EXPECT_THAT(error.what(), HasSubstr("ranks are in different collectives"));
+    }
+  }
+};
+
+/// A maximum, and a sum of as many values as given: shorter, as long as and longer than the maximum's frame.
+TEST_P(UnequalCalls, EndInAReportOnEveryRank) {
+  for (const std::size_t values : {3U, 23U, 24U, 100U, 20'000U}) {
+    for (const bool last_sums : {true, false}) {
+      on_guards([&](Communicator& world, CollectiveGuard& guard) {
+        const bool sums = (world.rank() == world.size() - 1) == last_sums;
         std::string text;
         try {
           std::vector<std::uint32_t> max(60);
           std::vector<double> sum(values);
-          if ((world.rank() == world.size() - 1) == last_sums) {
+          if (sums) {
             guard.reduce_sum(sum, kAmax);
           } else {
             guard.reduce_max(max, 3, kAmax);
@@ -235,7 +251,6 @@ TEST_P(UnequalCalls, EndInAReportOnEveryRank) {
         }
         EXPECT_THAT(text, HasSubstr("amax")) << values << " on rank " << world.rank();
         EXPECT_THAT(text, HasSubstr("collective")) << values << " on rank " << world.rank();
-        const bool sums = (world.rank() == world.size() - 1) == last_sums;
         // Where ranks are threads, the first error ends all of them and takes the records away; the backend
         // has named both sides then.
         EXPECT_THAT(text, ::testing::AnyOf(HasSubstr(sums ? "max amax 3 x u32"
@@ -243,35 +258,17 @@ TEST_P(UnequalCalls, EndInAReportOnEveryRank) {
                                            HasSubstr(sums ? "in all_reduce max of" : "in all_reduce sum of")))
             << "what the other side does";
         EXPECT_TRUE(guard.broken());
-        world.barrier(kTestTag);
-      };
-      try {
-        on_ranks(body);
-      } catch (const Error& error) {  // threads as ranks fail together
-        EXPECT_THAT(error.what(), HasSubstr("ranks are in different collectives"));
-      }
+      });
     }
   }
 }
 
 TEST_P(UnequalCalls, SumsOfAnotherCountEndInAReport) {
   for (const std::size_t more : {1U, 1000U}) {
-    const auto body = [&](Communicator& world) {
-      const FlightFolder folder(world);
-      const auto recorder = FlightRecorder::in_directory(folder.path(), world.rank(), world.size());
-      const auto group = world.split(0, world.rank(), kTestTag);
-      group->record_into(recorder, "debug");
-      world.barrier(kTestTag);
-      CollectiveGuard guard(*group, {.deadline = seconds(10), .look_every = milliseconds(20)});
+    on_guards([&](Communicator& world, CollectiveGuard& guard) {
       std::vector<double> sum(5 + (world.rank() == world.size() - 1 ? more : 0));
       EXPECT_THROW(guard.reduce_sum(sum, kAmax), Error);
-      world.barrier(kTestTag);
-    };
-    try {
-      on_ranks(body);
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("ranks are in different collectives"));
-    }
+    });
   }
 }
 
