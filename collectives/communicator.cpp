@@ -12,10 +12,21 @@ namespace amaxscope {
 
 namespace {
 
-void require_cpu(const TensorView& view, std::string_view operation, const CollectiveTag& tag) {
-  AMAXSCOPE_CHECK(view.device().kind == DeviceKind::kCpu && view.contiguous(), ErrorCode::kTensor,
-                  "{} of {}: a contiguous CPU tensor is needed, got {} on {} with row stride {}", operation,
-                  tag.what, to_string(view.shape()), to_string(view.device()), view.row_stride());
+void require_usable(const Communicator& group, const TensorView& view, std::string_view operation,
+                    const CollectiveTag& tag) {
+  const std::optional<Device> device = group.device();
+  const bool placed = view.device().kind == DeviceKind::kCpu || view.device() == device;
+  AMAXSCOPE_CHECK(placed && view.contiguous(), ErrorCode::kTensor,
+                  "{} of {}: a contiguous tensor on the CPU{} is needed, got {} on {} with row stride {}",
+                  operation, tag.what, device ? fmt::format(" or {}", to_string(*device)) : "",
+                  to_string(view.shape()), to_string(view.device()), view.row_stride());
+}
+
+void require_together(const TensorView& one, const TensorView& other, std::string_view operation,
+                      const CollectiveTag& tag) {
+  AMAXSCOPE_CHECK(one.device() == other.device() && one.stream() == other.stream(), ErrorCode::kTensor,
+                  "{} of {}: tensors on {} and {}, or on two streams; one device and stream is needed",
+                  operation, tag.what, to_string(one.device()), to_string(other.device()));
 }
 
 void require_reducible(DType dtype, std::string_view operation, const CollectiveTag& tag) {
@@ -109,7 +120,7 @@ Communicator::Communicator(std::vector<int> world_ranks, std::shared_ptr<Traffic
     : world_ranks_(std::move(world_ranks)), counters_(std::move(counters)) {}
 
 void Communicator::all_reduce(const MutableTensorView& io, ReduceOp op, const CollectiveTag& tag) {
-  require_cpu(io, "all_reduce", tag);
+  require_usable(*this, io, "all_reduce", tag);
   require_reducible(io.dtype(), "all_reduce", tag);
   counters_->count(tag.traffic, io.bytes());
   const FlightScope recorded(flight_.get(), flight_group_,
@@ -117,18 +128,44 @@ void Communicator::all_reduce(const MutableTensorView& io, ReduceOp op, const Co
   do_all_reduce(io, op);
 }
 
+void Communicator::all_reduce_each(std::span<const MutableTensorView> ios, ReduceOp op,
+                                   const CollectiveTag& tag) {
+  std::size_t bytes = 0;
+  FlightOp described = {.operation = FlightOperation::kAllReduce, .tag = tag, .op = op};
+  for (const MutableTensorView& io : ios) {
+    require_usable(*this, io, "all_reduce", tag);
+    require_reducible(io.dtype(), "all_reduce", tag);
+    require_together(ios.front(), io, "all_reduce", tag);
+    AMAXSCOPE_CHECK(io.dtype() == ios.front().dtype(), ErrorCode::kTensor,
+                    "all_reduce of {}: {} and {} tensors in one call; one type is needed", tag.what,
+                    to_string(ios.front().dtype()), to_string(io.dtype()));
+    bytes += io.bytes();
+    described.count += static_cast<std::uint64_t>(io.numel());
+    described.dtype = io.dtype();
+  }
+  if (ios.empty()) return;
+  counters_->count(tag.traffic, bytes);
+  const FlightScope recorded(flight_.get(), flight_group_, described);
+  do_all_reduce_each(ios, op);
+}
+
+void Communicator::do_all_reduce_each(std::span<const MutableTensorView> ios, ReduceOp op) {
+  for (const MutableTensorView& io : ios) do_all_reduce(io, op);
+}
+
 std::unique_ptr<PendingCollective> Communicator::start_all_reduce(std::shared_ptr<Tensor> io, ReduceOp op,
                                                                   const CollectiveTag& tag) {
   AMAXSCOPE_CHECK(io != nullptr, ErrorCode::kTensor, "all_reduce of {}: no tensor given", tag.what);
-  require_cpu(*io, "all_reduce", tag);
+  require_usable(*this, *io, "all_reduce", tag);
   require_reducible(io->dtype(), "all_reduce", tag);
   counters_->count(tag.traffic, io->bytes());
   return do_start_all_reduce(std::move(io), op);
 }
 
 void Communicator::all_gather(const TensorView& in, const MutableTensorView& out, const CollectiveTag& tag) {
-  require_cpu(in, "all_gather", tag);
-  require_cpu(out, "all_gather", tag);
+  require_usable(*this, in, "all_gather", tag);
+  require_usable(*this, out, "all_gather", tag);
+  require_together(in, out, "all_gather", tag);
   AMAXSCOPE_CHECK(in.dtype() == out.dtype() && in.numel() * size() == out.numel() &&
                       in.bytes() * static_cast<std::size_t>(size()) == out.bytes(),
                   ErrorCode::kTensor, "all_gather of {}: {} ranks x {} {} do not fill {} {}", tag.what,
@@ -142,8 +179,9 @@ void Communicator::all_gather(const TensorView& in, const MutableTensorView& out
 
 void Communicator::reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op,
                                   const CollectiveTag& tag) {
-  require_cpu(in, "reduce_scatter", tag);
-  require_cpu(out, "reduce_scatter", tag);
+  require_usable(*this, in, "reduce_scatter", tag);
+  require_usable(*this, out, "reduce_scatter", tag);
+  require_together(in, out, "reduce_scatter", tag);
   require_reducible(in.dtype(), "reduce_scatter", tag);
   const bool divides = in.shape().rank() > 0 && in.shape()[0] % size() == 0;
   AMAXSCOPE_CHECK(
@@ -158,7 +196,7 @@ void Communicator::reduce_scatter(const TensorView& in, const MutableTensorView&
 }
 
 void Communicator::broadcast(const MutableTensorView& io, int root, const CollectiveTag& tag) {
-  require_cpu(io, "broadcast", tag);
+  require_usable(*this, io, "broadcast", tag);
   AMAXSCOPE_CHECK(root >= 0 && root < size(), ErrorCode::kUsage, "broadcast of {}: root {} of {} ranks",
                   tag.what, root, size());
   counters_->count(tag.traffic, io.bytes());
@@ -176,7 +214,7 @@ void Communicator::barrier(const CollectiveTag& tag) {
 }
 
 void Communicator::send(const TensorView& in, int to, const CollectiveTag& tag) {
-  require_cpu(in, "send", tag);
+  require_usable(*this, in, "send", tag);
   require_other(*this, to, "send", "to", tag);
   counters_->count(tag.traffic, in.bytes());
   const FlightScope recorded(
@@ -186,7 +224,7 @@ void Communicator::send(const TensorView& in, int to, const CollectiveTag& tag) 
 }
 
 void Communicator::receive(const MutableTensorView& out, int from, const CollectiveTag& tag) {
-  require_cpu(out, "receive", tag);
+  require_usable(*this, out, "receive", tag);
   require_other(*this, from, "receive", "from", tag);
   counters_->count(tag.traffic, 0);
   const FlightScope recorded(

@@ -2,9 +2,10 @@
 // functions count, the protected ones are what a backend implements. No MPI or NCCL type appears here.
 //
 // Every rank of the group must call the same operations in the same order with the same counts; send and
-// receive concern two ranks only, and their order is a matter between these two. Operations
-// block the host on the CPU (a rank that never comes is a hang: CollectiveGuard puts a deadline on it); on a
-// device they are enqueued on the view's stream. A Communicator is used by one thread at a time.
+// receive concern two ranks only, and their order is a matter between these two. Operations on CPU tensors
+// block the host (a rank that never comes is a hang: CollectiveGuard puts a deadline on it). Those on tensors
+// of device() are ordered on the view's stream and do not wait for the result: the memory is the operation's
+// until that stream has come past it. A Communicator is used by one thread at a time.
 // Ranks must hand in equally many bytes (shards of unequal size are padded by who has them).
 // Errors: Error(kTensor) for a wrong view, Error(kInternal) with the backend's text when it fails.
 #pragma once
@@ -13,6 +14,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,10 +78,15 @@ class Communicator {
   [[nodiscard]] virtual int size() const noexcept = 0;
   /// The rank in the job's world of each member, by rank in this group.
   [[nodiscard]] const std::vector<int>& world_ranks() const noexcept { return world_ranks_; }
+  /// The device whose tensors it takes besides the CPU's, if any.
+  [[nodiscard]] virtual std::optional<Device> device() const noexcept { return std::nullopt; }
 
   /// io = op over the ranks, elementwise. f32, f64, i32, u32, i64, u64; f16 and bf16 with kSum (in fp32,
   /// rounded once) and kMin/kMax.
   void all_reduce(const MutableTensorView& io, ReduceOp op, const CollectiveTag& tag);
+  /// all_reduce of each, of one type and on one device and stream: as if one after the other, and together
+  /// where the library underneath can do that. Counted and recorded as one call.
+  void all_reduce_each(std::span<const MutableTensorView> ios, ReduceOp op, const CollectiveTag& tag);
   /// all_reduce that does not wait. io is kept alive by the returned object.
   std::unique_ptr<PendingCollective> start_all_reduce(std::shared_ptr<Tensor> io, ReduceOp op,
                                                       const CollectiveTag& tag);
@@ -120,6 +128,8 @@ class Communicator {
   Communicator(std::vector<int> world_ranks, std::shared_ptr<TrafficCounters> counters);
 
   virtual void do_all_reduce(const MutableTensorView& io, ReduceOp op) = 0;
+  /// Checked: at least one, of one type, device and stream. Here: one after the other.
+  virtual void do_all_reduce_each(std::span<const MutableTensorView> ios, ReduceOp op);
   virtual std::unique_ptr<PendingCollective> do_start_all_reduce(std::shared_ptr<Tensor> io, ReduceOp op) = 0;
   virtual void do_all_gather(const TensorView& in, const MutableTensorView& out) = 0;
   virtual void do_reduce_scatter(const TensorView& in, const MutableTensorView& out, ReduceOp op) = 0;

@@ -197,6 +197,11 @@ TEST_P(DataMovement, WrongCallsAreRefusedBeforeAnythingIsSent) {
     EXPECT_THAT(tensor_error([&] { world.all_gather(device, device, tag); }), HasSubstr("cuda:1"));
     EXPECT_THAT(tensor_error([&] { world.reduce_scatter(device, device, ReduceOp::kSum, tag); }),
                 HasSubstr("cuda:1"));
+    EXPECT_THAT(tensor_error([&] {
+                  world.all_gather(TensorView(memory, DType::kF32, {1}, {}, Stream{memory}),
+                                   MutableTensorView(memory + 1, DType::kF32, {n}), tag);
+                }),
+                HasSubstr("one device and stream"));
     const TensorView strided(memory, DType::kF32, {2, 2}, {}, {}, 4);
     Tensor out(DType::kF32, {2 * n, 2});
     EXPECT_THAT(tensor_error([&] { world.all_gather(strided, out, tag); }), HasSubstr("row stride 4"));

@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "core/error.hpp"
 #include "tests/collectives/backend.hpp"
 
 namespace amaxscope::testing {
@@ -97,6 +98,44 @@ TEST_P(Reductions, EveryTypeAndOperation) {
       world.all_reduce(io, ReduceOp::kMin, kTestTag);
       EXPECT_THAT(read(io), ElementsAre(1, 2, 3));
     }
+  });
+}
+
+TEST_P(Reductions, SeveralInOneCall) {
+  on_ranks([&](Communicator& world) {
+    const int n = world.size();
+    for (const DType dtype : kReducible) {
+      SCOPED_TRACE(to_string(dtype));
+      // Of different lengths, one of them none.
+      Tensor one = whole_numbers(dtype, {1}, [&](int) { return world.rank() + 1; });
+      Tensor none(dtype, {0});
+      Tensor three = whole_numbers(dtype, {3}, [&](int i) { return (world.rank() + 1) * (i + 2); });
+      const std::vector<MutableTensorView> all = {one, none, three};
+      world.all_reduce_each(all, ReduceOp::kMax, kTestTag);
+      EXPECT_THAT(read(one), ElementsAre(n));
+      EXPECT_THAT(read(three), ElementsAre(2 * n, 3 * n, 4 * n));
+    }
+    world.all_reduce_each({}, ReduceOp::kMax, kTestTag);
+    const std::uint64_t each = 8;  // kReducible
+    EXPECT_EQ(world.counters().calls(Traffic::kTrainer), each) << "one call each time, and none for nothing";
+    EXPECT_EQ(world.counters().bytes(Traffic::kTrainer), 4U * (8 + 4 + 2 + 2 + 4 + 4 + 8 + 8));
+  });
+}
+
+TEST_P(Reductions, SeveralInOneCallAreOfOneTypeAndPlace) {
+  on_ranks([&](Communicator& world) {
+    Tensor f32(DType::kF32, {1});
+    Tensor u32(DType::kU32, {1});
+    const std::vector<MutableTensorView> types = {f32, u32};
+    float memory = 0;
+    const std::vector<MutableTensorView> places = {
+        f32, MutableTensorView(&memory, DType::kF32, {1}, {DeviceKind::kCuda, 1})};
+    const std::vector<MutableTensorView> streams = {
+        f32, MutableTensorView(&memory, DType::kF32, {1}, {}, Stream{&memory})};
+    for (const auto* wrong : {&types, &places, &streams}) {
+      EXPECT_THROW(world.all_reduce_each(*wrong, ReduceOp::kMax, kTestTag), Error);
+    }
+    EXPECT_EQ(world.counters().calls(Traffic::kTrainer), 0U);
   });
 }
 
