@@ -1,0 +1,55 @@
+# The CUDA runtime and NCCL, as far as host code uses them: headers and shared libraries, no CUDA compiler. What is
+# found decides what is built:
+#   AMAXSCOPE_HAS_CUDA_RUNTIME  core/cuda                 amaxscope_cuda_headers, amaxscope_cuda_runtime
+#   AMAXSCOPE_HAS_NCCL          collectives/nccl          amaxscope_nccl_headers, amaxscope_nccl_runtime
+# Our libraries take the headers only. A program adds the runtime, or the tests' imitation of it (tests/fake).
+set(AMAXSCOPE_NCCL AUTO CACHE STRING "Build the NCCL backend: AUTO (when CUDA and NCCL are found), ON, OFF")
+set_property(CACHE AMAXSCOPE_NCCL PROPERTY STRINGS AUTO ON OFF)
+set(AMAXSCOPE_NCCL_NEEDED 2.18)  # ncclCommSplit
+
+find_package(CUDAToolkit QUIET)
+set(AMAXSCOPE_HAS_CUDA_RUNTIME OFF)
+if(TARGET CUDA::cudart AND EXISTS "${CUDAToolkit_INCLUDE_DIRS}/cuda_runtime_api.h")
+  set(AMAXSCOPE_HAS_CUDA_RUNTIME ON)
+  add_library(amaxscope_cuda_headers INTERFACE)
+  target_include_directories(amaxscope_cuda_headers SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  add_library(amaxscope_cuda_runtime INTERFACE)
+  target_link_libraries(amaxscope_cuda_runtime INTERFACE CUDA::cudart)
+endif()
+
+set(AMAXSCOPE_HAS_NCCL OFF)
+set(AMAXSCOPE_NCCL_ABSENT "")  # why
+if(AMAXSCOPE_NCCL STREQUAL "OFF")
+  set(AMAXSCOPE_NCCL_ABSENT "AMAXSCOPE_NCCL is OFF")
+elseif(NOT AMAXSCOPE_HAS_CUDA_RUNTIME)
+  set(AMAXSCOPE_NCCL_ABSENT "no CUDA toolkit was found")
+else()
+  find_path(AMAXSCOPE_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV NCCL_HOME PATH_SUFFIXES include)
+  find_library(AMAXSCOPE_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ENV NCCL_HOME PATH_SUFFIXES lib lib64)
+  mark_as_advanced(AMAXSCOPE_NCCL_INCLUDE_DIR AMAXSCOPE_NCCL_LIBRARY)
+  if(NOT AMAXSCOPE_NCCL_INCLUDE_DIR OR NOT AMAXSCOPE_NCCL_LIBRARY)
+    set(AMAXSCOPE_NCCL_ABSENT "nccl.h or libnccl was not found; NCCL_HOME says where to look")
+  else()
+    file(STRINGS ${AMAXSCOPE_NCCL_INCLUDE_DIR}/nccl.h version_lines REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) ")
+    string(REGEX REPLACE "[^0-9]+" "." AMAXSCOPE_NCCL_VERSION "${version_lines}")
+    string(REGEX REPLACE "^\\." "" AMAXSCOPE_NCCL_VERSION "${AMAXSCOPE_NCCL_VERSION}")
+    if(AMAXSCOPE_NCCL_VERSION VERSION_LESS AMAXSCOPE_NCCL_NEEDED)
+      set(AMAXSCOPE_NCCL_ABSENT "NCCL ${AMAXSCOPE_NCCL_VERSION} was found; ${AMAXSCOPE_NCCL_NEEDED} is needed")
+    else()
+      set(AMAXSCOPE_HAS_NCCL ON)
+      add_library(amaxscope_nccl_headers INTERFACE)
+      target_include_directories(amaxscope_nccl_headers SYSTEM INTERFACE ${AMAXSCOPE_NCCL_INCLUDE_DIR})
+      target_link_libraries(amaxscope_nccl_headers INTERFACE amaxscope_cuda_headers)
+      add_library(amaxscope_nccl_runtime INTERFACE)
+      target_link_libraries(amaxscope_nccl_runtime INTERFACE ${AMAXSCOPE_NCCL_LIBRARY} amaxscope_cuda_runtime)
+    endif()
+  endif()
+endif()
+
+if(AMAXSCOPE_HAS_NCCL)
+  message(STATUS "NCCL backend: built with NCCL ${AMAXSCOPE_NCCL_VERSION} and CUDA ${CUDAToolkit_VERSION}")
+elseif(AMAXSCOPE_NCCL STREQUAL "ON")
+  message(FATAL_ERROR "AMAXSCOPE_NCCL is ON, but ${AMAXSCOPE_NCCL_ABSENT}")
+else()
+  message(STATUS "NCCL backend: not built (${AMAXSCOPE_NCCL_ABSENT})")
+endif()
