@@ -27,9 +27,6 @@ std::string why_skipped(const Name& name, const InspectedTensor& tensor) {
     return "no recipe quantizes it; with a recipe in front, as in fp8_current_scaling_sqnr, a statistic says "
            "what that one would do";
   }
-  if (!name.recipe && tensor.recipe == RecipeKind::kNvfp4) {
-    return "the recipe is nvfp4: ask LogNvfp4TensorStats, or for a what-if, as in mxfp8_sqnr";
-  }
   const RecipeKind recipe = name.recipe.value_or(tensor.recipe);
   if (!is_per_tensor(recipe)) {
     if (QuantizationAccumulator::is_about_age(name.stat))

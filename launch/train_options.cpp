@@ -48,11 +48,6 @@ void require_whole_blocks(const TrainOptions& options) {
     AMAXSCOPE_CHECK(value % block == 0, ErrorCode::kUsage, "--recipe {} needs multiples of {}: {} is {}",
                     options.recipe, block, what, value);
   };
-  AMAXSCOPE_CHECK(
-      block == 1 || options.experts == 0, ErrorCode::kUsage,
-      "--recipe {} with --experts {}: an expert gets any number of rows, the recipe needs multiples of {}; "
-      "use none, delayed, current or block",
-      options.recipe, options.experts, block);
   require("--seq times --batch", options.sequence * options.batch);
   require("--hidden divided by --tp", options.hidden / options.tp);
 }

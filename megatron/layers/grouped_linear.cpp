@@ -5,37 +5,39 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "kernels/block_scale.hpp"
 
 namespace amaxscope::megatron {
 
 namespace {
 
-Tensor copy_of_rows(const TensorView& matrix, std::int64_t first, std::int64_t count) {
-  Tensor rows(matrix.dtype(), {count, matrix.cols()});
-  if (rows.bytes() == 0) return rows;
+/// The rows of one expert, and rows of zeros below them up to a multiple.
+Tensor filled_rows(const TensorView& matrix, std::int64_t first, std::int64_t count, std::int64_t multiple) {
+  Tensor rows(matrix.dtype(), {BlockLayout::up(count, multiple), matrix.cols()});  // zeroed
+  if (count == 0) return rows;
   const auto* const data = static_cast<const std::byte*>(matrix.data());
   std::memcpy(rows.mutable_view().data(), data + size_bytes(matrix.dtype(), first * matrix.cols()),
-              rows.bytes());
+              size_bytes(matrix.dtype(), count * matrix.cols()));
   return rows;
 }
 
-/// The parts of the experts, one below the other.
-Tensor joined(const std::vector<Tensor>& parts) {
-  std::int64_t rows = 0;
-  for (const Tensor& part : parts) rows += part.rows();
-  Tensor all(parts.front().dtype(), {rows, parts.front().cols()});
+/// The rows that the experts were given, one below the other: as many of each part as `rows` says.
+Tensor joined(const std::vector<Tensor>& parts, std::span<const std::int64_t> rows, std::int64_t total) {
+  Tensor all(parts.front().dtype(), {total, parts.front().cols()});
   auto* out = static_cast<std::byte*>(all.mutable_view().data());
-  for (const Tensor& part : parts) {
-    if (part.bytes() == 0) continue;
-    std::memcpy(out, part.view().data(), part.bytes());
-    out += part.bytes();
+  for (std::size_t expert = 0; expert < parts.size(); ++expert) {
+    const std::size_t bytes = size_bytes(all.dtype(), rows[expert] * all.cols());
+    if (bytes == 0) continue;
+    std::memcpy(out, parts[expert].view().data(), bytes);
+    out += bytes;
   }
   return all;
 }
 
-/// action(expert, its rows) for each, and what they return one below the other.
+/// action(expert, its rows, filled up to a multiple) for each; the given rows of what they return.
 template <class Action>
-Tensor for_each_expert(const TensorView& x, std::span<const std::int64_t> rows, Action&& action) {
+Tensor for_each_expert(const TensorView& x, std::span<const std::int64_t> rows, std::int64_t multiple,
+                       Action&& action) {
   std::int64_t total = 0;
   for (const std::int64_t count : rows) total += count;
   AMAXSCOPE_CHECK(total == x.rows(), ErrorCode::kTensor, "{} rows for experts that have {} in all", x.rows(),
@@ -43,10 +45,10 @@ Tensor for_each_expert(const TensorView& x, std::span<const std::int64_t> rows, 
   std::vector<Tensor> parts;
   std::int64_t first = 0;
   for (std::size_t expert = 0; expert < rows.size(); ++expert) {
-    parts.push_back(action(expert, copy_of_rows(x, first, rows[expert])));
+    parts.push_back(action(expert, filled_rows(x, first, rows[expert], multiple)));
     first += rows[expert];
   }
-  return joined(parts);
+  return joined(parts, rows, total);
 }
 
 }  // namespace
@@ -56,7 +58,8 @@ std::string expert_gemm_name(std::string_view group, int expert) {
 }
 
 GroupedLinear::GroupedLinear(const LayerContext& context, ParallelMode mode, const LinearOptions& options,
-                             int experts) {
+                             int experts)
+    : row_multiple_(required_multiple(context.recipe)) {
   AMAXSCOPE_CHECK(experts >= 1, ErrorCode::kUsage, "layer {}: {} experts, at least 1 is needed", options.name,
                   experts);
   AMAXSCOPE_CHECK(!context.splits_sequence(), ErrorCode::kUsage,
@@ -72,7 +75,7 @@ GroupedLinear::GroupedLinear(const LayerContext& context, ParallelMode mode, con
 Tensor GroupedLinear::forward(const TensorView& x, std::span<const std::int64_t> rows,
                               const TensorMoment& moment, Saved* saved) {
   if (saved != nullptr) saved->experts.resize(experts_.size());
-  return for_each_expert(x, rows, [&](std::size_t expert, Tensor own) {
+  return for_each_expert(x, rows, row_multiple_, [&](std::size_t expert, Tensor own) {
     return experts_[expert]->forward(std::move(own), moment,
                                      saved != nullptr ? &saved->experts[expert] : nullptr);
   });
@@ -80,7 +83,7 @@ Tensor GroupedLinear::forward(const TensorView& x, std::span<const std::int64_t>
 
 Tensor GroupedLinear::backward(const TensorView& dy, std::span<const std::int64_t> rows,
                                const TensorMoment& moment, Saved& saved) {
-  return for_each_expert(dy, rows, [&](std::size_t expert, const Tensor& own) {
+  return for_each_expert(dy, rows, row_multiple_, [&](std::size_t expert, const Tensor& own) {
     return experts_[expert]->backward(own.view(), moment, saved.experts.at(expert));
   });
 }

@@ -1,7 +1,10 @@
 // The linear layers of a group of experts, one GEMM layer each: `name`.gemm_<i>, i the global expert index.
 // Every expert runs in every forward and backward, also with no row: it takes part in every collective with
-// empty tensors, and its tensors are shown to the debug session as empty ones. Used by one thread; collective
-// over tp.
+// empty tensors, and its tensors are shown to the debug session as empty ones. Under a recipe whose blocks
+// must be whole (mxfp8, nvfp4) each expert's rows are filled up with rows of zeros to required_multiple, as
+// Megatron-LM pads tokens for quantization; the session sees the operands as the GEMM does, so with these
+// rows, and the caller gets results without them. Zeros change no amax. Used by one thread;
+// collective over tp.
 #pragma once
 
 #include <memory>
@@ -30,6 +33,7 @@ class GroupedLinear {
   void collect(std::vector<Parameter*>& parameters);
 
  private:
+  std::int64_t row_multiple_;
   std::vector<std::unique_ptr<Linear>> experts_;
 };
 

@@ -269,8 +269,7 @@ TEST(LogFp8TensorStats, WhatCannotBeGivenIsSkippedOnce) {
   }
   {
     Registered r(body, gemm_tensor(TensorKind::kActivation, RecipeKind::kNvfp4));
-    EXPECT_THAT(r.registration.skipped, ElementsAre("mse", "mse_columnwise"));
-    EXPECT_THAT(r.registration.reasons[0], HasSubstr("LogNvfp4TensorStats"));
+    EXPECT_THAT(r.registration.skipped, IsEmpty()) << "a bare name is about the running recipe, whatever it is";
   }
   {
     Registered r(body, gemm_tensor(TensorKind::kOutput, RecipeKind::kDelayed));

@@ -81,6 +81,34 @@ TEST(LogNvfp4TensorStats, RunningCodes) {
   EXPECT_GT(*value_of(values, "nvfp4_underflows%_columnwise"), 0.0);
 }
 
+// A preset asks one feature about every recipe.
+TEST(LogNvfp4TensorStats, BareNamesOfLogFp8TensorStatsAreTheSameNumbers) {
+  const InspectedTensor tensor = gemm_tensor(TensorKind::kActivation, RecipeKind::kNvfp4);
+  QuantizerRequest request;
+  request.recipe = RecipeKind::kNvfp4;
+  request.tensor = TensorKind::kActivation;
+  const Tensor x = tiny_block();
+  const auto codes = make_quantizer(request)->quantize(x.view(), {.rowwise = true, .columnwise = true}, {});
+  const auto values_of = [&](const std::unique_ptr<Feature>& feature) {
+    FakeRegistration registration;
+    feature->register_tensor(tensor, registration);
+    EXPECT_THAT(registration.skipped, IsEmpty());
+    inspect(*feature, tensor, x.view(), {.rowwise = codes.get(), .columnwise = codes.get()});
+    std::map<std::string, double> values;
+    for (const StatValue& value : registration.values()) values[value.name] = value.value;
+    return values;
+  };
+  const std::string stats = "saturated%, saturated_energy%, flushed%, flushed_energy%, sqnr, zero_blocks";
+  const auto bare = values_of(testing::te_feature(
+      "LogFp8TensorStats", "tensors: [activation], stats: [" + stats + ", scale_inv_max, overflows%]"));
+  const auto own = values_of(nvfp4_feature(stats));
+  EXPECT_EQ(bare.at("flushed%"), 100.0 * 16 / 256);
+  EXPECT_NEAR(bare.at("scale_inv_max"), 1.0 / 6, 1e-6) << "amax 1 is the code 6";
+  EXPECT_EQ(bare.at("overflows%"), bare.at("saturated%"));
+  ASSERT_EQ(own.size(), 6U);
+  for (const auto& [name, value] : own) EXPECT_EQ(bare.at(name.substr(6)), value) << name;
+}
+
 TEST(LogNvfp4TensorStats, ResultsAreSkipped) {
   const auto feature = nvfp4_feature("mse");
   const InspectedTensor tensor = gemm_tensor(TensorKind::kOutput, RecipeKind::kNvfp4);

@@ -73,13 +73,12 @@ TEST(MixedLayers, EveryLayerGivesWhatItHas) {
     return count;
   };
   EXPECT_EQ(times("skipped on none.fc1: underflows%: no recipe"), 1) << printed;
-  EXPECT_EQ(times("skipped on nvfp4.fc1: underflows%: the recipe is nvfp4"), 1) << printed;
-  EXPECT_EQ(times("skipped"), 2) << printed;
+  EXPECT_EQ(times("skipped"), 1) << printed;
   EXPECT_THAT(names(collected->of(0, "none.fc1", "activation").at(0)), ElementsAre("mxfp8_mse", "nvfp4_mse"));
   EXPECT_THAT(names(collected->of(0, "delayed.fc1", "activation").at(0)),
               ::testing::UnorderedElementsAre("underflows%", "mxfp8_mse", "nvfp4_mse"));
   EXPECT_THAT(names(collected->of(0, "nvfp4.fc1", "activation").at(0)),
-              ElementsAre("mxfp8_mse", "nvfp4_mse"));
+              ::testing::UnorderedElementsAre("underflows%", "mxfp8_mse", "nvfp4_mse"));
 }
 
 // Nobody reads a screen of hundreds of lines: there is one line a reason, and only from one of the ranks that

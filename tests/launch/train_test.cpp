@@ -71,6 +71,9 @@ TEST_F(Train, ExpertsTrainOnFourRanks) {
   expect_sound(trained(4, {"--tp", "2", "--sequence-parallel", "--experts", "4", "--top-k", "2",
                            "--fp8-weights", "--config", "observe.yaml", "--log-dir", "logs"}),
                4, 2, 3);
+  expect_sound(trained(2, {"--tp", "2", "--experts", "3", "--recipe", "mxfp8", "--preset", "full",
+                           "--log-dir", "full", "--batch", "4", "--hidden", "64"}),
+               2, 2, 3);
 }
 
 TEST_F(Train, EvaluationIsReportedAndChangesNoWeight) {

@@ -161,16 +161,19 @@ TEST(Moe, OneExpertIsTheDenseBlock) {
             to_doubles(dense.forward(x.view(), kForward, nullptr).view()));
 }
 
-TEST(Moe, TrainsOnFourRanksWhoseExpertsHaveOtherTokensOverDp) {
+class MoeTraining : public ::testing::TestWithParam<RecipeKind> {};
+
+TEST_P(MoeTraining, LearnsOnFourRanksWhoseExpertsHaveOtherTokensOverDp) {
   std::vector<double> losses;
   run_loopback_ranks(4, [&](Communicator& world) {
     const ProcessGroups groups(world, {.tp = 2});
     TrainerOptions options;
     options.model = testing::small_model();
+    if (GetParam() != RecipeKind::kCurrent) options.model.hidden = 64;  // whole blocks on both ranks
     options.model.experts = 4;
     options.model.top_k = 2;
     options.model.recompute = true;
-    options.recipe = RecipeKind::kCurrent;
+    options.recipe = GetParam();
     options.sequence_parallel = true;
     options.learning_rate.peak = 3e-3;
     std::vector<Seen> seen;
@@ -182,7 +185,7 @@ TEST(Moe, TrainsOnFourRanksWhoseExpertsHaveOtherTokensOverDp) {
     const int dp_rank = groups.dp().rank();
     trainer.run(
         20,
-        [dp_rank](std::int64_t, int) { return random_batch(static_cast<std::uint64_t>(dp_rank), 16, 64); },
+        [dp_rank](std::int64_t, int) { return random_batch(static_cast<std::uint64_t>(dp_rank), 32, 64); },
         [&](const StepReport& report) {
           if (world.rank() == 0) losses.push_back(report.loss);
         });
@@ -190,6 +193,77 @@ TEST(Moe, TrainsOnFourRanksWhoseExpertsHaveOtherTokensOverDp) {
     session.close();
   });
   EXPECT_LT(losses.back(), losses.front() - 0.5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, MoeTraining,
+                         ::testing::Values(RecipeKind::kCurrent, RecipeKind::kMxfp8, RecipeKind::kNvfp4),
+                         [](const auto& recipe) { return std::string(to_string(recipe.param)); });
+
+/// One gradient after one forward and backward: the result, what goes back, and each expert's weight
+/// gradient.
+struct GroupedRun {
+  std::vector<double> y;
+  std::vector<double> dx;
+  std::vector<std::vector<double>> weights;
+  std::vector<Seen> seen;
+};
+
+GroupedRun run_grouped(RecipeKind recipe, const Tensor& x, const Tensor& dy,
+                       const std::vector<std::int64_t>& rows) {
+  GroupedRun run;
+  const FeatureRegistry registry = with_recorder(run.seen);
+  run_loopback_ranks(1, [&](Communicator& world) {
+    DebugSession session(registry, {.world = &world, .tp = &world, .dp_cp = nullptr, .stage = &world},
+                         session_options(kRecord));
+    LayerContext context;
+    context.recipe = recipe;
+    context.session = &session;
+    context.seed = 3;
+    GroupedLinear layer(context, ParallelMode::kColumn,
+                        {.name = "g", .number = 1, .inputs = 64, .outputs = 32, .bias = false},
+                        static_cast<int>(rows.size()));
+    GroupedLinear::Saved saved;
+    run.y = to_doubles(layer.forward(x.view(), rows, kForward, &saved).view());
+    run.dx = to_doubles(layer.backward(dy.view(), rows, kBackward, saved).view());
+    std::vector<Parameter*> parameters;
+    layer.collect(parameters);
+    for (const Parameter* one : parameters) run.weights.push_back(to_doubles(one->gradient.view()));
+    session.step();
+    session.close();
+  });
+  return run;
+}
+
+/// The rows of a matrix of doubles.
+std::vector<double> rows_of(const std::vector<double>& matrix, std::int64_t cols, std::int64_t first,
+                            std::int64_t count) {
+  return {matrix.begin() + first * cols, matrix.begin() + (first + count) * cols};
+}
+
+// Rows of zeros that the caller adds and takes away again by hand.
+TEST(GroupedLinear, FillsUpTheRowsThatARecipeNeedsAndGivesNoneOfThemBack) {
+  for (const RecipeKind recipe : {RecipeKind::kMxfp8, RecipeKind::kNvfp4}) {
+    SCOPED_TRACE(to_string(recipe));
+    const std::int64_t multiple = recipe == RecipeKind::kMxfp8 ? 32 : 16;
+    const Tensor x = random_tensor(DType::kF32, {multiple + 5, 64}, 7);
+    const Tensor dy = random_tensor(DType::kF32, {multiple + 5, 32}, 8);
+    const GroupedRun cut = run_grouped(recipe, x, dy, {multiple, 0, 5});
+    Tensor full_x(DType::kF32, {2 * multiple, 64});
+    std::ranges::copy(x.values<float>(), full_x.values<float>().begin());
+    Tensor full_dy(DType::kF32, {2 * multiple, 32});
+    std::ranges::copy(dy.values<float>(), full_dy.values<float>().begin());
+    const GroupedRun full = run_grouped(recipe, full_x, full_dy, {multiple, 0, multiple});
+    EXPECT_EQ(cut.y, rows_of(full.y, 32, 0, multiple + 5));
+    EXPECT_EQ(cut.dx, rows_of(full.dx, 64, 0, multiple + 5));
+    EXPECT_EQ(cut.weights, full.weights);
+    EXPECT_THAT(cut.weights[1], Each(0.0)) << "an expert without rows";
+    EXPECT_THAT(cut.weights[2], Contains(Not(0.0)));
+    std::map<std::string, const Seen*> by_name;
+    for (const Seen& one : cut.seen) by_name[one.what] = &one;
+    EXPECT_EQ(by_name.at("g.gemm_2 activation replicated forward 0")->shape, Shape({multiple, 64}))
+        << "as the GEMM sees it";
+    EXPECT_EQ(by_name.at("g.gemm_1 gradient replicated backward 0")->shape, Shape({0, 32}));
+  }
 }
 
 TEST(GroupedLinear, RefusesRowsThatAreNotTheExperts) {
