@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "core/tensor.hpp"
 #include "kernels/block_scaled_view.hpp"
@@ -81,6 +82,8 @@ struct Nvfp4Cast {
   float rowwise_amax = 0.0F;     ///< of the whole tensor, over all ranks that share it; not NaN
   float columnwise_amax = 0.0F;  ///< the same of the rotated tensor
 };
+/// Throws Error(kUsage) when options of a cast do not go together.
+void require_combination(std::string_view operation, const Nvfp4Cast& cast);
 /// The second level of the scales of codes made with this amax.
 TensorScale nvfp4_tensor_scale(float amax, float scale_max);
 /// Two levels of scales, see kernels/codec/nvfp4_scale.hpp; code = e2m1(RN(x * e)), nearest or stochastic.

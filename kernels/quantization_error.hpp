@@ -6,31 +6,9 @@
 #include <cstdint>
 
 #include "kernels/block_scaled_view.hpp"
+#include "kernels/error_sums.hpp"
 
 namespace amaxscope {
-
-/// Counts and sums of one tensor, shard or micro-batch; += gives those of the concatenation.
-/// An element with a NaN original counts in numel and nan only. Elements whose original or decoded value is
-/// not finite are left out of the sums; `compared` counts the others.
-struct QuantizationError {
-  std::uint64_t numel = 0;
-  std::uint64_t nan = 0;
-  std::uint64_t compared = 0;    ///< elements in the sums
-  std::uint64_t underflows = 0;  ///< non-zero originals that decode to +0 or -0: their code or scale is zero
-  std::uint64_t overflows = 0;   ///< |x| > largest code * scale_inv, strictly; Inf counts, NaN does not
-  /// The scaled value is at or above the first that would round past the largest code on an unbounded grid:
-  /// 464 (e4m3, a tie), 61440 (e5m2), 7 (e2m1). Inf counts.
-  std::uint64_t saturated = 0;
-  double error_squares = 0;      ///< sum (x - q)^2, q the decoded value in fp32
-  double signal_squares = 0;     ///< sum x^2
-  double quantized_squares = 0;  ///< sum q^2
-  double product = 0;            ///< sum x * q
-  double saturated_squares = 0;  ///< sum x^2 over the saturated elements
-  double flushed_squares = 0;    ///< sum x^2 over the underflows
-  float max_error = 0;           ///< max |x - q|
-
-  QuantizationError& operator+=(const QuantizationError& other) noexcept;
-};
 
 /// x: f32, f16, bf16, rows may be padded. codes: e4m3 or e5m2 of the same shape. scale_inv: f32 [1], scale
 /// its source. CPU.

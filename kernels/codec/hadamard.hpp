@@ -3,30 +3,42 @@
 // (get_wgrad_sign_vector). Shared by host and device; pure.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <cstdint>
 
 namespace amaxscope {
 
 inline constexpr std::size_t kHadamardSize = 16;
-inline constexpr std::array<float, kHadamardSize> kHadamardSigns = {1,  1,  1,  -1, 1,  -1, -1, -1,
-                                                                    -1, -1, -1, 1,  -1, 1,  -1, -1};
+
+/// s[i]: 1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1. From a mask, because device code cannot
+/// index an array of constants.
+constexpr float hadamard_sign(std::size_t i) noexcept {
+  constexpr std::uint32_t kNegative = 0xD7E8U;
+  return ((kNegative >> i) & 1U) != 0 ? -1.0F : 1.0F;
+}
 
 namespace hadamard {
+
+/// One stage of the butterfly: 8 sums and 8 differences of values kHalf apart. Loops of known length, so that
+/// device code keeps x in registers.
+template <std::size_t kHalf, class T>
+constexpr void stage(T* x) noexcept {
+  for (std::size_t pair = 0; pair < kHadamardSize / 2; ++pair) {
+    const std::size_t i = pair / kHalf * (2 * kHalf) + pair % kHalf;
+    const T a = x[i];
+    const T b = x[i + kHalf];
+    x[i] = a + b;
+    x[i + kHalf] = a - b;
+  }
+}
 
 /// x = x * H / 4, H symmetric: a butterfly of 64 additions. Each addition rounds in T.
 template <class T>
 constexpr void multiply(T* x) noexcept {
-  for (std::size_t half = 1; half < kHadamardSize; half *= 2) {
-    for (std::size_t first = 0; first < kHadamardSize; first += 2 * half) {
-      for (std::size_t i = first; i < first + half; ++i) {
-        const T a = x[i];
-        const T b = x[i + half];
-        x[i] = a + b;
-        x[i + half] = a - b;
-      }
-    }
-  }
+  stage<1>(x);
+  stage<2>(x);
+  stage<4>(x);
+  stage<8>(x);
   for (std::size_t i = 0; i < kHadamardSize; ++i) x[i] *= static_cast<T>(0.25F);
 }
 
@@ -35,7 +47,7 @@ constexpr void multiply(T* x) noexcept {
 /// The transform of 16 values in place.
 template <class T>
 constexpr void rotate(T* x) noexcept {
-  for (std::size_t i = 0; i < kHadamardSize; ++i) x[i] *= static_cast<T>(kHadamardSigns[i]);
+  for (std::size_t i = 0; i < kHadamardSize; ++i) x[i] *= static_cast<T>(hadamard_sign(i));
   hadamard::multiply(x);
 }
 
@@ -43,7 +55,7 @@ constexpr void rotate(T* x) noexcept {
 template <class T>
 constexpr void rotate_back(T* x) noexcept {
   hadamard::multiply(x);
-  for (std::size_t i = 0; i < kHadamardSize; ++i) x[i] *= static_cast<T>(kHadamardSigns[i]);
+  for (std::size_t i = 0; i < kHadamardSize; ++i) x[i] *= static_cast<T>(hadamard_sign(i));
 }
 
 }  // namespace amaxscope

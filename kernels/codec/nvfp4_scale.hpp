@@ -19,7 +19,7 @@ struct Nvfp4TensorLevel {
   float block_factor = 1.0F;  ///< RN(S * RN(1/6))
 };
 
-inline Nvfp4TensorLevel nvfp4_tensor_level(float amax, float scale_max) noexcept {
+constexpr Nvfp4TensorLevel nvfp4_tensor_level(float amax, float scale_max) noexcept {
   float encode = kFp4Max * scale_max / amax;  // the product is exact
   if (encode > kFloatMax) encode = kFloatMax;
   if (amax == 0.0F || encode == 0.0F) encode = 1.0F;
@@ -27,10 +27,10 @@ inline Nvfp4TensorLevel nvfp4_tensor_level(float amax, float scale_max) noexcept
 }
 
 /// The byte of a block's scale, from a value >= 0; Inf gives 448.
-inline std::uint8_t encode_block_scale(float value) noexcept { return encode_fp8<DType::kE4M3>(value); }
+constexpr std::uint8_t encode_block_scale(float value) noexcept { return encode_fp8<DType::kE4M3>(value); }
 
 /// e: what elements are multiplied by before they are encoded.
-inline float nvfp4_encode_multiplier(std::uint8_t block_scale, const Nvfp4TensorLevel& level) noexcept {
+constexpr float nvfp4_encode_multiplier(std::uint8_t block_scale, const Nvfp4TensorLevel& level) noexcept {
   const float multiplier = 1.0F / (decode_fp8<DType::kE4M3>(block_scale) * level.decode);
   return multiplier < kFloatMax ? multiplier : kFloatMax;
 }

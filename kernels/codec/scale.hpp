@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dtype.hpp"
 #include "kernels/codec/grid.hpp"
@@ -34,6 +35,16 @@ struct ScaleOptions {
   float value_for_infinity = kFloatMax;  ///< the scale when max_value / amax overflows
 };
 
+/// Whether RN(a / b) of positive numbers is Inf.
+constexpr bool quotient_overflows(float a, float b) noexcept {
+  if (std::is_constant_evaluated()) {
+    // Constant evaluation rejects an fp32 overflow; in double there is none.
+    constexpr double kRoundsToInfinity = 3.4028235677973366e38;  // FLT_MAX plus half an ulp: rounds to Inf
+    return static_cast<double>(a) / static_cast<double>(b) >= kRoundsToInfinity;
+  }
+  return std::bit_cast<std::uint32_t>(a / b) == 0x7F800000U;
+}
+
 /// scale = RN(max_value / amax) with the corrections of the options; 1 for amax 0 or Inf. Always finite and
 /// non-zero. amax_bits is a non-negative, non-NaN float's pattern (kernels/amax.hpp).
 constexpr ScaleFromAmax scale_from_amax(std::uint32_t amax_bits, const ScaleOptions& options) noexcept {
@@ -42,10 +53,7 @@ constexpr ScaleFromAmax scale_from_amax(std::uint32_t amax_bits, const ScaleOpti
   if (amax == 0.0F) return {1.0F, ScaleClamp::kZeroAmax};
   if (std::bit_cast<std::uint32_t>(amax) >= 0x7F800000U) return {1.0F, ScaleClamp::kInfAmax};
   ScaleFromAmax result;
-  // Compared in double, where the quotient cannot overflow: constant evaluation rejects an fp32 overflow.
-  const double quotient = static_cast<double>(options.max_value) / static_cast<double>(amax);
-  constexpr double kRoundsToInfinity = 3.4028235677973366e38;  // FLT_MAX plus half an ulp: rounds to Inf
-  if (quotient >= kRoundsToInfinity) {
+  if (quotient_overflows(options.max_value, amax)) {
     result = {options.value_for_infinity, ScaleClamp::kScaleClamped};
   } else {
     result.scale = options.max_value / amax;

@@ -235,6 +235,8 @@ void quantize(const TensorView& x, const Nvfp4Cast& cast, const BlockOutputs& ou
   });
 }
 
+}  // namespace
+
 void require_combination(std::string_view operation, const Nvfp4Cast& cast) {
   AMAXSCOPE_CHECK(!cast.two_dimensional || !cast.rotate_columnwise, ErrorCode::kUsage,
                   "{}: blocks of 16 x 16 are not rotated", operation);
@@ -245,12 +247,7 @@ void require_combination(std::string_view operation, const Nvfp4Cast& cast) {
       cast.scale_max == 448.0F || (cast.scale_max == 256.0F && cast.four_over_six != FourOverSix::kOff),
       ErrorCode::kUsage, "{}: a largest block scale of {}; allowed are 448 and, with four over six, 256",
       operation, cast.scale_max);
-  AMAXSCOPE_CHECK(!cast.two_dimensional || cast.rowwise_amax == cast.columnwise_amax, ErrorCode::kUsage,
-                  "{}: two-dimensional blocks have one amax, not {} rowwise and {} columnwise", operation,
-                  cast.rowwise_amax, cast.columnwise_amax);
 }
-
-}  // namespace
 
 BlockLayout nvfp4_layout(bool columnwise, bool two_dimensional) {
   BlockLayout layout{.format = DType::kE2M1, .scale_format = DType::kE4M3};
@@ -290,6 +287,9 @@ void quantize_nvfp4(const TensorView& x, const Nvfp4Cast& cast, const BlockOutpu
   cpu::require_contiguous(kOperation, "x", x);
   cpu::require_multiple(kOperation, x, kNvfp4Block);
   require_combination(kOperation, cast);
+  AMAXSCOPE_CHECK(!cast.two_dimensional || cast.rowwise_amax == cast.columnwise_amax, ErrorCode::kUsage,
+                  "{}: two-dimensional blocks have one amax, not {} rowwise and {} columnwise", kOperation,
+                  cast.rowwise_amax, cast.columnwise_amax);
   AMAXSCOPE_CHECK(out.rowwise || out.columnwise, ErrorCode::kUsage, "{}: no direction is wanted", kOperation);
   for (const bool columnwise : {false, true}) {
     const auto& output = columnwise ? out.columnwise : out.rowwise;

@@ -125,23 +125,6 @@ QuantizationError measure(std::string_view operation, const TensorView& x, const
 
 }  // namespace
 
-QuantizationError& QuantizationError::operator+=(const QuantizationError& other) noexcept {
-  numel += other.numel;
-  nan += other.nan;
-  compared += other.compared;
-  underflows += other.underflows;
-  overflows += other.overflows;
-  saturated += other.saturated;
-  error_squares += other.error_squares;
-  signal_squares += other.signal_squares;
-  quantized_squares += other.quantized_squares;
-  product += other.product;
-  saturated_squares += other.saturated_squares;
-  flushed_squares += other.flushed_squares;
-  max_error = std::max(max_error, other.max_error);
-  return *this;
-}
-
 QuantizationError quantization_error(const TensorView& x, const TensorView& codes, float scale,
                                      float scale_inv) {
   constexpr std::string_view kOperation = "quantization_error";

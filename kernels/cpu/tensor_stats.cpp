@@ -11,6 +11,9 @@ namespace amaxscope {
 
 namespace {
 
+using moments::from_order_key;
+using moments::order_key;
+
 constexpr std::int64_t kBlock = 2048;  ///< elements that are read a second time while they are in L1
 /// Independent sums, so that additions need not wait for each other. From 16 on GCC keeps the loop over them
 /// and vectorizes it; fewer it unrolls into scalar additions, at a third of the speed.
@@ -22,15 +25,6 @@ constexpr std::uint32_t kInfinity = 0x7F800000U;
 std::uint32_t magnitude_of(float value) noexcept {
   return std::bit_cast<std::uint32_t>(value) & kMagnitudeMask;
 }
-
-/// Integers that order as the floats do, -0 below +0: an integer minimum vectorizes and does not depend on
-/// the order of the elements, a floating-point one does neither. Its own inverse.
-std::int32_t ordered(std::int32_t bits) noexcept { return bits ^ ((bits >> 31) & 0x7FFFFFFF); }
-std::int32_t order_key(float value) noexcept { return ordered(std::bit_cast<std::int32_t>(value)); }
-float from_order_key(std::int32_t key) noexcept { return std::bit_cast<float>(ordered(key)); }
-
-float least(float a, float b) noexcept { return from_order_key(std::min(order_key(a), order_key(b))); }
-float greatest(float a, float b) noexcept { return from_order_key(std::max(order_key(a), order_key(b))); }
 
 struct LaneSums {
   std::array<double, kLanes> lanes{};
@@ -176,47 +170,6 @@ const float* as_float(const T* values, std::size_t count, std::array<float, kBlo
 }
 
 }  // namespace
-
-TensorMoments::TensorMoments() noexcept
-    : min(std::numeric_limits<float>::infinity()),
-      max(-std::numeric_limits<float>::infinity()),
-      min_finite(std::numeric_limits<float>::infinity()),
-      max_finite(-std::numeric_limits<float>::infinity()),
-      amin_nonzero(std::numeric_limits<float>::infinity()) {}
-
-void TensorMoments::merge(const TensorMoments& other) noexcept {
-  const auto own = static_cast<double>(finite());
-  const auto others = static_cast<double>(other.finite());
-  if (others != 0 && own == 0) {
-    mean = other.mean;
-    m2 = other.m2;
-    m3 = other.m3;
-    m4 = other.m4;
-  } else if (others != 0) {
-    const double delta = other.mean - mean;
-    const double all = own + others;
-    const double a = own / all;
-    const double b = others / all;
-    m4 += other.m4 + delta * delta * delta * delta * (own * b) * (a * a - a * b + b * b) +
-          6 * delta * delta * (a * a * other.m2 + b * b * m2) + 4 * delta * (a * other.m3 - b * m3);
-    m3 += other.m3 + delta * delta * delta * (own * b) * (a - b) + 3 * delta * (a * other.m2 - b * m2);
-    m2 += other.m2 + delta * delta * (own * others / all);
-    mean += delta * (others / all);
-  }
-  numel += other.numel;
-  nan += other.nan;
-  inf += other.inf;
-  nonzero += other.nonzero;
-  min = least(min, other.min);
-  max = greatest(max, other.max);
-  min_finite = least(min_finite, other.min_finite);
-  max_finite = greatest(max_finite, other.max_finite);
-  amax_finite = std::max(amax_finite, other.amax_finite);
-  amin_nonzero = std::min(amin_nonzero, other.amin_nonzero);
-  sum += other.sum;
-  l1 += other.l1;
-  sum_squares += other.sum_squares;
-}
 
 CentredMoments recentred(const TensorMoments& moments, double shift) noexcept {
   const auto n = static_cast<double>(moments.finite());

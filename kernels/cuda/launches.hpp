@@ -1,0 +1,103 @@
+// From C++ to the kernels: plain arguments, no CUDA header and no tensor, so that nvcc reads little. Private
+// to kernels/cuda; quantize.hpp and statistics.hpp check tensors and come here. All are asynchronous on the
+// stream and return null, or what CUDA says is wrong with the launch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/device.hpp"
+#include "core/dtype.hpp"
+#include "kernels/codec/scale.hpp"
+#include "kernels/error_sums.hpp"
+#include "kernels/moments.hpp"
+
+namespace amaxscope::cuda {
+
+using LaunchError = const char*;
+
+/// f32, f16 or bf16.
+struct Matrix {
+  const void* data = nullptr;
+  DType type = DType::kF32;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t row_stride = 0;
+};
+
+[[nodiscard]] LaunchError launch_amax(const Matrix& x, std::uint32_t* out, bool accumulate, Stream stream);
+[[nodiscard]] LaunchError launch_scale(const std::uint32_t* amax, const ScaleOptions& options, float* scale,
+                                       float* scale_inv, Stream stream);
+[[nodiscard]] LaunchError launch_cast(const Matrix& x, DType format, const float* scale, std::uint8_t* codes,
+                                      Stream stream);
+[[nodiscard]] LaunchError launch_cast_transpose(const Matrix& x, DType format, const float* scale,
+                                                std::uint8_t* codes, std::uint8_t* transposed, Stream stream);
+
+/// Null codes: this direction is not wanted.
+template <class Scale>
+struct BlockTarget {
+  std::uint8_t* codes = nullptr;
+  Scale* scales = nullptr;
+  std::int64_t scale_stride = 0;  ///< elements from one stored row of scales to the next
+};
+[[nodiscard]] LaunchError launch_mxfp8(const Matrix& x, DType format, bool two_dimensional,
+                                       const BlockTarget<std::uint8_t>& rowwise,
+                                       const BlockTarget<std::uint8_t>& columnwise, Stream stream);
+[[nodiscard]] LaunchError launch_fp8_blocks(const Matrix& x, DType format, const ScaleOptions& options,
+                                            bool two_dimensional, const BlockTarget<float>& rowwise,
+                                            const BlockTarget<float>& columnwise, Stream stream);
+
+/// max |R(x)|, R the rotation along M in groups of 16; maximum with what out holds.
+[[nodiscard]] LaunchError launch_rotated_amax(const Matrix& x, std::uint32_t* out, Stream stream);
+struct Nvfp4Arguments {
+  bool two_dimensional = false;
+  bool rotate_columnwise = false;
+  bool stochastic = false;
+  bool squared_error = false;  ///< of four over six
+  bool four_over_six = false;
+  float scale_max = 448.0F;
+  std::uint64_t key = 0;
+  std::uint64_t call = 0;
+  const std::uint32_t* rowwise_amax = nullptr;  ///< bits, on the device
+  const std::uint32_t* columnwise_amax = nullptr;
+};
+[[nodiscard]] LaunchError launch_nvfp4(const Matrix& x, const Nvfp4Arguments& arguments,
+                                       const BlockTarget<std::uint8_t>& rowwise,
+                                       const BlockTarget<std::uint8_t>& columnwise, Stream stream);
+
+[[nodiscard]] LaunchError launch_dequantize(const std::uint8_t* codes, DType format, std::int64_t count,
+                                            const float* scale_inv, void* out, DType type, Stream stream);
+/// A block-scaled matrix; extents of what one stored scale is about are powers of two.
+struct ScaledCodes {
+  const std::uint8_t* codes = nullptr;
+  const void* scales = nullptr;
+  DType format = DType::kE4M3;
+  DType scale_format = DType::kE8M0;
+  std::int64_t stored_rows = 0;  ///< of the codes
+  std::int64_t stored_cols = 0;
+  bool codes_transposed = false;
+  bool scales_transposed = false;
+  bool rotated = false;
+  int scale_rows_log2 = 0;
+  int scale_cols_log2 = 0;
+  std::int64_t scale_stride = 0;
+  bool has_tensor_scale = false;
+  const std::uint32_t* tensor_amax = nullptr;  ///< bits, on the device
+  float tensor_factor = 0;
+};
+[[nodiscard]] LaunchError launch_dequantize_blocks(const ScaledCodes& codes, void* out, DType type,
+                                                   Stream stream);
+
+/// Blocks of a grid that leaves one partial result each.
+inline constexpr int kMaxPartials = 2048;
+[[nodiscard]] LaunchError launch_tensor_stats(const Matrix& x, bool fourth, TensorMoments* partials,
+                                              TensorMoments* out, Stream stream);
+/// codes null: of the cast with the scale.
+[[nodiscard]] LaunchError launch_quantization_error(const Matrix& x, const std::uint8_t* codes, DType format,
+                                                    const float* scale, const float* scale_inv,
+                                                    QuantizationError* partials, QuantizationError* out,
+                                                    Stream stream);
+
+[[nodiscard]] LaunchError launch_zero(void* target, std::size_t bytes, Stream stream);
+
+}  // namespace amaxscope::cuda
