@@ -175,8 +175,7 @@ class Block {
     void* token = &tokens_[generation_ % 2];
     release(token);
     if (++arrived_ < threads_.size()) {
-      thread.state = State::kAtBarrier;
-      thread.fiber.leave();
+      wait(thread, State::kAtBarrier);
     } else {
       for (const Thread& other : threads_) {
         if (other.where.line() != where.line() ||
@@ -208,8 +207,7 @@ class Block {
     if (orders_memory) release(&warp);
     warp.waiting |= own;
     if ((warp.waiting & request.mask) != request.mask) {
-      thread.state = State::kInWarpOperation;
-      thread.fiber.leave();
+      wait(thread, State::kInWarpOperation);
     } else {
       complete(thread, warp);
     }
@@ -258,12 +256,19 @@ class Block {
     }
   }
 
+  void wait(Thread& thread, State state) {
+    thread.state = state;
+    release(&launch_);  // in case it is never resumed
+    thread.fiber.leave();
+  }
+
   static void run_thread(void* argument) {
     Thread& thread = *static_cast<Thread*>(argument);
     Block& block = *thread.block;
     try {
       block.launch_.body();
     } catch (const Abandoned&) {
+      release(&block.launch_);
       thread.state = State::kDone;
       thread.fiber.finish();
     }
@@ -333,15 +338,13 @@ class Block {
 };
 
 void work(Launch& launch, std::uint64_t seed) {
-  {
-    Block block(launch, seed);
-    while (!launch.failed) {
-      const std::size_t next = launch.next.fetch_add(1);
-      if (next >= launch.order.size()) break;
-      block.run(launch.order[next]);
-    }
+  Block block(launch, seed);
+  while (!launch.failed) {
+    const std::size_t next = launch.next.fetch_add(1);
+    if (next >= launch.order.size()) break;
+    block.run(launch.order[next]);
   }
-  acquire(&launch);
+  acquire(&launch);  // all that the fibers did was before their memory goes
 }
 
 Thread& running_thread() {
