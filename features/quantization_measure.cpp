@@ -33,11 +33,12 @@ Flags flags_of_scale(const Quantizer* quantizer, const Float8Tensor& codes) {
   return {};
 }
 
-std::vector<float> rounding_sample(const TensorView& x, const BlockScaledView& codes) {
+SampledRounding rounding_sample(const TensorView& x, const BlockScaledView& codes) {
   if (x.numel() == 0) return {};
-  std::vector<float> errors(std::min<std::size_t>(kRoundingSamples, static_cast<std::size_t>(x.numel())));
-  sampled_rounding_errors(x, codes, errors);
-  return errors;
+  const auto places = std::min<std::size_t>(kRoundingSamples, static_cast<std::size_t>(x.numel()));
+  SampledRounding sample{.errors = std::vector<float>(places), .outward = std::vector<float>(places)};
+  sampled_rounding_errors(x, codes, sample.errors, sample.outward);
+  return sample;
 }
 
 Measured measure_float8(const TensorView& x, const Float8Tensor& codes, const Quantizer* quantizer,

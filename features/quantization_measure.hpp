@@ -10,12 +10,18 @@
 
 namespace amaxscope {
 
+/// Of a few thousand elements, as kernels/rounding_error.hpp has it.
+struct SampledRounding {
+  std::vector<float> errors;
+  std::vector<float> outward;
+};
+
 struct Measured {
   BlockQuantizationError error;
   std::vector<std::string> flags;  ///< of the scale
   std::string format;              ///< of the codes, as records name it
   float scale = 0.0F;              ///< of codes under one scale; else 0
-  std::vector<float> rounding;     ///< sampled errors; empty when not asked for or when there are too few
+  SampledRounding rounding;        ///< empty when not asked for or when there are too few
 };
 
 /// Places at which rounding errors are sampled.

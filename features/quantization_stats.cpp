@@ -229,12 +229,13 @@ QuantizationSample QuantizationStats::sample_of(Measure& measure, const Measured
     }
     sample.scale_age = context.iteration - measure.scale_since;
   }
-  if (measured.rounding.empty()) return sample;
+  if (measured.rounding.errors.empty()) return sample;
   const bool first = context.moment.microbatch == 0 && measure.rounding_iteration != context.iteration;
-  sample.rounding = rounding_sums(
-      measured.rounding, first ? std::span<const float>(measure.rounding) : std::span<const float>());
+  sample.rounding =
+      rounding_sums(measured.rounding.errors, measured.rounding.outward,
+                    first ? std::span<const float>(measure.rounding) : std::span<const float>());
   if (first) {
-    measure.rounding = measured.rounding;
+    measure.rounding = measured.rounding.outward;
     measure.rounding_iteration = context.iteration;
   }
   return sample;

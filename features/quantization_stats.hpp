@@ -67,7 +67,7 @@ class QuantizationStats : public Feature {
     const StatCell* cell = nullptr;
     float scale = 0.0F;  ///< last seen, and since when
     std::int64_t scale_since = 0;
-    std::vector<float> rounding;  ///< sampled errors of the last due iteration
+    std::vector<float> rounding;  ///< errors away from zero of the last due iteration
     std::int64_t rounding_iteration = -1;
 
     [[nodiscard]] KeptState::Words saved() const;

@@ -8,11 +8,15 @@
 
 namespace amaxscope {
 
-/// out[k] = (code - x / scale) / step for the element at place k * numel / out.size() of x, step being the
-/// distance of the codes around |x| / scale: within +-1/2 for rounding to nearest, +-1 for stochastic
+/// errors[k] = (code - x / scale) / step for the element at place k * numel / errors.size() of x, step being
+/// the distance of the codes around |x| / scale: within +-1/2 for rounding to nearest, +-1 for stochastic
 /// rounding. NaN for an element that was not rounded: zero, not finite, beyond the largest code, under a
 /// scale of 0. The places depend on the shape alone. More places than elements: all NaN.
+/// outward[k] = errors[k] times the sign of x: positive where the magnitude was rounded up. Stochastic
+/// rounding draws for magnitudes, so it is here that repeated random numbers show whatever the signs do.
+/// Of the same size as errors.
 /// x as in quantization_error; of rotated codes it is x rotated. CPU. Throws Error(kTensor).
-void sampled_rounding_errors(const TensorView& x, const BlockScaledView& codes, std::span<float> out);
+void sampled_rounding_errors(const TensorView& x, const BlockScaledView& codes, std::span<float> errors,
+                             std::span<float> outward);
 
 }  // namespace amaxscope

@@ -24,14 +24,19 @@ float step_at(float magnitude, const CodeGrid& grid) {
 
 }  // namespace
 
-void sampled_rounding_errors(const TensorView& x, const BlockScaledView& codes, std::span<float> out) {
+void sampled_rounding_errors(const TensorView& x, const BlockScaledView& codes, std::span<float> errors,
+                             std::span<float> outward) {
   cpu::require_cpu(kOperation, "x", x);
   require_valid(codes, kOperation);
   AMAXSCOPE_CHECK(x.rows() == codes.rows() && x.cols() == codes.cols(), ErrorCode::kTensor,
                   "{}: x has shape {}, the codes are of {} x {}", kOperation, to_string(x.shape()),
                   codes.rows(), codes.cols());
-  std::ranges::fill(out, std::numeric_limits<float>::quiet_NaN());
-  const auto count = static_cast<std::int64_t>(out.size());
+  AMAXSCOPE_CHECK(errors.size() == outward.size(), ErrorCode::kTensor,
+                  "{}: {} places for errors, {} for those away from zero", kOperation, errors.size(),
+                  outward.size());
+  std::ranges::fill(errors, std::numeric_limits<float>::quiet_NaN());
+  std::ranges::fill(outward, std::numeric_limits<float>::quiet_NaN());
+  const auto count = static_cast<std::int64_t>(errors.size());
   if (count > x.numel()) return;
   const CodeGrid grid = code_grid(codes.layout.format);
   const std::array<float, 256>& values = cpu::values_of_codes(codes.layout.format);
@@ -55,8 +60,9 @@ void sampled_rounding_errors(const TensorView& x, const BlockScaledView& codes, 
       const float scale = codes.stored_scale(codes.scale_index(row, col));
       const float scaled = original(row, col) / scale;
       if (!(std::abs(scaled) <= grid.max) || scaled == 0.0F || !(scale > 0.0F)) continue;
-      out[static_cast<std::size_t>(k)] =
-          (values[codes.code(row, col)] - scaled) / step_at(std::abs(scaled), grid);
+      const float error = (values[codes.code(row, col)] - scaled) / step_at(std::abs(scaled), grid);
+      errors[static_cast<std::size_t>(k)] = error;
+      outward[static_cast<std::size_t>(k)] = scaled < 0.0F ? -error : error;
     }
   });
 }

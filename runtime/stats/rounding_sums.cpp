@@ -19,7 +19,8 @@ RoundingSums& RoundingSums::operator+=(const RoundingSums& other) noexcept {
   return *this;
 }
 
-RoundingSums rounding_sums(std::span<const float> errors, std::span<const float> previous) {
+RoundingSums rounding_sums(std::span<const float> errors, std::span<const float> outward,
+                           std::span<const float> previous) {
   RoundingSums sums;
   const bool paired = previous.size() == errors.size();
   for (std::size_t i = 0; i < errors.size(); ++i) {
@@ -30,12 +31,13 @@ RoundingSums rounding_sums(std::span<const float> errors, std::span<const float>
     sums.squares += now * now;
     if (!paired || std::isnan(previous[i])) continue;
     const auto before = static_cast<double>(previous[i]);
+    const auto after = static_cast<double>(outward[i]);
     sums.pairs += 1;
     sums.previous += before;
-    sums.current += now;
+    sums.current += after;
     sums.previous_squares += before * before;
-    sums.current_squares += now * now;
-    sums.products += before * now;
+    sums.current_squares += after * after;
+    sums.products += before * after;
   }
   return sums;
 }

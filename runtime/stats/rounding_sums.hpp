@@ -11,7 +11,7 @@ struct RoundingSums {
   double count = 0;
   double sum = 0;
   double squares = 0;
-  /// Pairs of errors at one place, at the previous due iteration and now.
+  /// Pairs of errors away from zero at one place, at the previous due iteration and now.
   double pairs = 0;
   double previous = 0;
   double current = 0;
@@ -22,15 +22,18 @@ struct RoundingSums {
   RoundingSums& operator+=(const RoundingSums& other) noexcept;
 };
 
-/// errors: NaN where an element was not rounded. previous: of the same places, or empty.
-RoundingSums rounding_sums(std::span<const float> errors, std::span<const float> previous);
+/// errors, outward: as sampled_rounding_errors gives them, NaN where an element was not rounded. previous:
+/// outward of the previous due iteration at the same places, or empty.
+RoundingSums rounding_sums(std::span<const float> errors, std::span<const float> outward,
+                           std::span<const float> previous);
 
 /// Mean error in steps; 0 within its noise for an unbiased rounding.
 std::optional<double> rounding_mean(const RoundingSums& sums);
 /// mean / (standard deviation / sqrt(count)): beyond +-4 the mean is no accident. None without a spread.
 std::optional<double> rounding_z(const RoundingSums& sums);
-/// Pearson's correlation over the pairs: 0 for fresh random numbers on independent tensors, well above it
-/// when a stochastic rounding repeats its own. None without pairs or without a spread.
+/// Pearson's correlation over the pairs: 0 for a stochastic rounding with fresh random numbers, whatever the
+/// tensor does; about 0.5 when it repeats its own on a tensor that changes. Rounding to nearest has some
+/// where magnitudes stay alike. None without pairs or without a spread.
 std::optional<double> rounding_correlation(const RoundingSums& sums);
 
 }  // namespace amaxscope

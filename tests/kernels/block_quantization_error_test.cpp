@@ -191,13 +191,17 @@ TEST(RoundingError, IsInStepsOfTheGrid) {
   const float scale_inv = 2.0F;
   const Tensor x = Tensor::of<float>({4.25F, 4, 2000, 0x1p-12F, 0x1.8p-8F, -4.125F, kNaN, 0}, {1, 8});
   std::array<float, 8> errors{};
-  sampled_rounding_errors(x, as_one_block(codes, false, scale_inv), errors);
+  std::array<float, 8> outward{};
+  sampled_rounding_errors(x, as_one_block(codes, false, scale_inv), errors, outward);
   EXPECT_EQ(errors[0], -0.5F);
   EXPECT_EQ(errors[1], 0.0F);
   EXPECT_TRUE(std::isnan(errors[2]));  // clipped, not rounded
   EXPECT_EQ(errors[3], -0x1p-4F);      // 2^-13 of a step of 2^-9
   EXPECT_EQ(errors[4], -0.5F);         // 1.5 * 2^-9 coded as 2^-9
   EXPECT_EQ(errors[5], 0.25F);         // -2.0625 coded as -2: up
+  EXPECT_EQ(outward[5], -0.25F);       // and towards zero
+  EXPECT_EQ(outward[0], -0.5F);
+  EXPECT_TRUE(std::isnan(outward[2]));
   EXPECT_TRUE(std::isnan(errors[6]));
   EXPECT_TRUE(std::isnan(errors[7]));  // a zero is not rounded
 }
@@ -208,11 +212,14 @@ TEST(RoundingError, SamplesAreSpreadEvenly) {
   Tensor x(DType::kF32, {4, 4});
   for (std::size_t i = 0; i < 16; ++i) x.values<float>()[i] = static_cast<float>(i) * 0x1p-14F;
   std::array<float, 4> errors{};
-  sampled_rounding_errors(x, as_one_block(codes, false, scale_inv), errors);
+  std::array<float, 4> outward{};
+  sampled_rounding_errors(x, as_one_block(codes, false, scale_inv), errors, outward);
   EXPECT_TRUE(std::isnan(errors[0]));
   for (std::size_t k = 1; k < 4; ++k) EXPECT_EQ(errors[k], -static_cast<float>(4 * k) * 0x1p-5F);
   std::array<float, 17> too_many{};
-  sampled_rounding_errors(x, as_one_block(codes, false, scale_inv), too_many);
+  std::array<float, 17> too_many_outward{};
+  sampled_rounding_errors(x, as_one_block(codes, false, scale_inv), too_many, too_many_outward);
+  EXPECT_THROW(sampled_rounding_errors(x, as_one_block(codes, false, scale_inv), errors, too_many), Error);
   for (const float error : too_many) EXPECT_TRUE(std::isnan(error));
 }
 

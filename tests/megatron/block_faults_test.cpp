@@ -4,9 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "kernels/rounding_error.hpp"
 #include "megatron/layers/operand_quantizers.hpp"
 #include "megatron/model_support.hpp"
+#include "runtime/quantizers/block_scaled_tensor.hpp"
 #include "runtime/quantizers/mxfp8.hpp"
+#include "runtime/stats/rounding_sums.hpp"
 
 namespace amaxscope::megatron {
 namespace {
@@ -75,6 +80,31 @@ TEST(FixedRoundingSeed, RoundsAlikeEveryTimeWhileItIsDue) {
   EXPECT_EQ(rounded(), fixed);
   table.begin_iteration(7);
   EXPECT_EQ(rounded(), fixed);
+}
+
+// Two gradients that have nothing in common, signs included: what they share can only be the random numbers.
+TEST(FixedRoundingSeed, ShowsInTheCorrelationOfErrorsAwayFromZero) {
+  FaultTable table({parse_fault("fixed_rounding_seed@iteration=1")}, 0);
+  FixedSeedQuantizer quantizer(std::make_shared<Nvfp4Quantizer>(Nvfp4Usage{.stochastic_rounding = true},
+                                                                Nvfp4Options{}, ReduceAmaxes{}),
+                               table, "fc", TensorKind::kGradient);
+  const auto outward_of = [&](unsigned seed) {
+    const Tensor x = random_tensor(DType::kF32, {64, 64}, seed);
+    const auto codes = quantizer.quantize(x, kBoth, kBackward);
+    std::vector<float> errors(4096);
+    std::vector<float> outward(4096);
+    sampled_rounding_errors(x, dynamic_cast<const BlockScaledTensor&>(*codes).blocks(Direction::kRowwise),
+                            errors, outward);
+    return outward;
+  };
+  const auto correlation = [&] {
+    const std::vector<float> before = outward_of(1);
+    const std::vector<float> now = outward_of(2);
+    return rounding_correlation(rounding_sums(now, now, before)).value();
+  };
+  EXPECT_LT(std::abs(correlation()), 0.08);
+  table.begin_iteration(1);
+  EXPECT_GT(correlation(), 0.35);
 }
 
 LayerQuantizers quantizers_of(const std::string& layer, RecipeKind recipe, const FaultTable& table) {
