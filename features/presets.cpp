@@ -34,6 +34,59 @@ watch:
       freq: 100
 )";
 
+constexpr std::string_view kDiagnose =
+    R"(# diagnose: what `amaxscope report` wants to know to name a cause. For a few hundred steps.
+diagnose:
+  enabled: True
+  layers:
+    layer_types: [all]
+  observe: .
+  transformer_engine:
+    NonFiniteGuard:
+      enabled: True
+      tensors: [activation, weight, gradient, output, wgrad, dgrad]
+    InvariantGuard:
+      enabled: True
+      tensors: [activation, weight, gradient, output]
+diagnose_numbers:
+  enabled: True
+  layers:
+    layer_types: [all]
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      stats: [cur_amax, peak_rms, nan, inf, {outlier_channels: {top: 2}}]
+      freq: 5
+    LogFp8TensorStats:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      stats: [saturated%, saturated_energy%, flushed%, flushed_energy%, sqnr, fp8_current_scaling_sqnr,
+              fp8_block_scaling_sqnr]
+      freq: 5
+    LogNvfp4TensorStats:
+      enabled: True
+      tensors: [gradient]
+      stats: [sqnr, rounding_correlation]
+      freq: 5
+    Trends:
+      enabled: True
+      tensors: [activation, weight, gradient]
+      freq: 5
+    CompareGemm:
+      enabled: True
+      gemms: [fprop, dgrad, wgrad]
+      freq: 50
+diagnose_updates:
+  enabled: True
+  observe: (weight|bias)$
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      stats: [cur_amax, update_ratio, lost_updates%, adam_ratio]
+      freq: 5
+)";
+
 constexpr std::string_view kNan = R"(# nan: where the first NaN or Inf comes from, and what came before it.
 nan:
   enabled: True
@@ -131,6 +184,8 @@ constexpr std::array kPresets = {
     Preset{"watch", "always on: what moves, what is lost to the format, every equality that must hold",
            kWatch},
     Preset{"nan", "where the first NaN or Inf comes from, and what came before it", kNan},
+    Preset{"diagnose", "what `amaxscope report` wants to know to name a cause, for a few hundred steps",
+           kDiagnose},
     Preset{"gap", "why the loss is not that of high precision, and whether another recipe would help", kGap},
     Preset{"full", "everything at every iteration, for short runs", kFull},
 };

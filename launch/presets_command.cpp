@@ -9,7 +9,7 @@ namespace amaxscope::launch {
 namespace {
 
 void list_presets() {
-  for (const Preset& preset : presets()) fmt::print("{:<8}{}\n", preset.name, preset.summary);
+  for (const Preset& preset : presets()) fmt::print("{:<10}{}\n", preset.name, preset.summary);
   fmt::print("\namaxscope presets NAME prints one as YAML; amaxscope train --preset NAME uses it.\n");
 }
 

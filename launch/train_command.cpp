@@ -17,6 +17,7 @@
 #include "launch/train_options.hpp"
 #include "launch/train_summary.hpp"
 #include "megatron/trainer.hpp"
+#include "report/verdict_text.hpp"
 
 namespace amaxscope::launch {
 
@@ -249,9 +250,22 @@ class Training {
     summary_.recipe = options_.recipe;
     if (std::filesystem::exists(std::filesystem::path(log_dir_) / "run.json")) summary_.log_dir = log_dir_;
     if (!job_.is_leader()) return;
+    add_verdict();
     const std::string text = options_.json ? as_json(summary_) : as_text(summary_);
     std::fputs(text.c_str(), stdout);
     AMAXSCOPE_CHECK(std::fflush(stdout) == 0, ErrorCode::kIo, "standard output cannot be written");
+  }
+
+  /// From what all ranks have written; where their disks are not shared, from what can be seen here.
+  void add_verdict() {
+    if (summary_.log_dir.empty()) return;
+    try {
+      const report::Verdict verdict = report::judge(log_dir_);
+      summary_.verdict_text = report::as_short_text(verdict, log_dir_);
+      summary_.verdict_json = report::as_json(verdict);
+    } catch (const std::exception& error) {  // the training is done; its report can be asked for again
+      std::fputs(fmt::format("amaxscope: no verdict: {}\n", error.what()).c_str(), stderr);
+    }
   }
 
   Job& job_;

@@ -41,7 +41,7 @@ std::string as_text(const TrainSummary& summary) {
   text +=
       "  metrics/rank_0.jsonl                                            the same numbers as JSON lines\n";
   text += "  run.json                                                        what ran, and how\n";
-  return text;
+  return text + (summary.verdict_text.empty() ? "" : "\n" + summary.verdict_text);
 }
 
 std::string as_json(const TrainSummary& summary) {
@@ -59,13 +59,15 @@ std::string as_json(const TrainSummary& summary) {
                                    {"recipe", summary.collectives.recipe},
                                    {"debug", summary.collectives.debug}}},
                                  {"weights_digest", summary.weights_digest},
-                                 {"log_dir", nullptr}};
+                                 {"log_dir", nullptr},
+                                 {"verdict", nullptr}};
   if (!summary.evaluations.empty()) {
     nlohmann::ordered_json& evaluations = json["evaluations"] = nlohmann::ordered_json::array();
     for (const auto& [step, loss] : summary.evaluations)
       evaluations.push_back({{"step", step}, {"loss", number(loss)}});
   }
   if (!summary.log_dir.empty()) json["log_dir"] = summary.log_dir;
+  if (!summary.verdict_json.empty()) json["verdict"] = nlohmann::ordered_json::parse(summary.verdict_json);
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

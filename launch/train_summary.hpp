@@ -23,15 +23,17 @@ struct TrainSummary {
   int pp = 1;
   std::string recipe;
   Collectives collectives;
-  std::string weights_digest;  ///< over the final weights of all ranks
-  std::string log_dir;         ///< empty: nothing was logged
+  std::string weights_digest;     ///< over the final weights of all ranks
+  std::string log_dir;            ///< empty: nothing was logged
+  std::string verdict_text = {};  ///< the last lines; empty without a verdict
+  std::string verdict_json = {};  ///< an object; empty without a verdict
 };
 
-/// A few lines for a person: first and last loss, traffic, where the logs are.
+/// A few lines for a person: first and last loss, traffic, where the logs are, the verdict.
 std::string as_text(const TrainSummary& summary);
 
-/// One JSON object in one line. A loss that is not finite is "NaN", "Infinity" or "-Infinity"; log_dir is
-/// null without logs.
+/// One JSON object in one line. A loss that is not finite is "NaN", "Infinity" or "-Infinity";
+/// log_dir and verdict are null without logs.
 std::string as_json(const TrainSummary& summary);
 
 }  // namespace amaxscope::launch

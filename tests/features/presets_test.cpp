@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 
 TEST(Presets, LoadAndOnlyObserve) {
   const FeatureRegistry registry = builtin_features();
-  ASSERT_EQ(presets().size(), 4U);
+  ASSERT_EQ(presets().size(), 5U);
   for (const Preset& preset : presets()) {
     const Config config = load_config(std::string(preset.yaml), std::string(preset.name), registry);
     EXPECT_THAT(config.warnings, IsEmpty()) << preset.name;
@@ -30,7 +30,7 @@ TEST(Presets, LoadAndOnlyObserve) {
     EXPECT_EQ(find_preset(preset.name), &preset);
   }
   EXPECT_EQ(find_preset("wach"), nullptr);
-  EXPECT_EQ(preset_names(), "watch, nan, gap, full");
+  EXPECT_EQ(preset_names(), "watch, nan, diagnose, gap, full");
 }
 
 }  // namespace

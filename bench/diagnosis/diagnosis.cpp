@@ -1,0 +1,203 @@
+// Trains small models with a planted fault each, and some with none, all under the preset `diagnose`, and
+// scores the verdicts: kind, layer, tensor, ranks, first iteration. Prints one table. Exit 1 when a clean run
+// is not called healthy or a fault's kind is missed. usage: build/release/bench/diagnosis [--steps N] [--only
+// ID ...] [--keep DIR]
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "bench/diagnosis/cases.hpp"
+#include "core/error.hpp"
+#include "features/presets.hpp"
+#include "report/verdict.hpp"
+
+extern char** environ;
+
+namespace amaxscope::diagnosis {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::int64_t steps = 240;
+  std::vector<std::string> only;
+  std::string keep;
+};
+
+/// The status of a command whose output goes to a file.
+int run(const std::vector<std::string>& command, const fs::path& output) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  pid_t child = 0;
+  const int failure = posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  AMAXSCOPE_CHECK(failure == 0, ErrorCode::kIo, "{} cannot be started: {}", command[0],
+                  std::generic_category().message(failure));
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+/// A text for the trainer that is the same on every machine.
+void write_text(const fs::path& path) {
+  std::ofstream file(path, std::ios::binary);
+  std::uint32_t state = 1;
+  const char* const words[] = {"scale", "the",     "amax",      "of",  "a",      "tensor",  "is",
+                               "its",   "largest", "magnitude", "and", "every",  "rank",    "has",
+                               "to",    "agree",   "on",        "it",  "before", "the cast"};
+  for (int i = 0; i < 40000; ++i) {
+    state = state * 1664525U + 1013904223U;
+    file << words[(state >> 16) % std::size(words)] << (i % 11 == 10 ? ".\n" : " ");
+  }
+}
+
+struct Scored {
+  report::Verdict verdict;
+  bool kind = false;
+  bool layer = false;
+  bool tensor = false;
+  bool ranks = false;
+  bool iteration = false;
+};
+
+Scored scored(const Case& wanted, report::Verdict verdict) {
+  Scored score;
+  score.kind = verdict.outcome == wanted.outcome;
+  if (!wanted.kind.empty()) {
+    score.kind = score.kind && verdict.cause && verdict.cause->kind == wanted.kind;
+    if (verdict.cause) {
+      const report::Cause& cause = *verdict.cause;
+      const auto matches = [&](const report::Place& place) { return place.layer == wanted.layer; };
+      const auto place = std::ranges::find_if(cause.places, [&](const report::Place& each) {
+        return matches(each) && each.tensor == wanted.tensor;
+      });
+      const bool there = place != cause.places.end() && (wanted.several || cause.places.size() == 1);
+      score.layer = there || std::ranges::any_of(cause.places, matches);
+      score.tensor = there;
+      score.ranks = cause.ranks == wanted.at_ranks;
+      score.iteration = std::abs(cause.iteration - wanted.iteration) <= wanted.within;
+    }
+  } else {
+    score.layer = score.tensor = score.ranks = score.iteration = score.kind;
+  }
+  score.verdict = std::move(verdict);
+  return score;
+}
+
+Scored tried(const Case& wanted, const Options& options, const fs::path& folder) {
+  std::string name = wanted.id;
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  const fs::path logs = folder / name;
+  const fs::path config = folder / (name + ".yaml");
+  std::ofstream(config, std::ios::binary) << find_preset("diagnose")->yaml << wanted.extra_yaml;
+  std::vector<std::string> command = {AMAXSCOPE_SOURCE_DIR "/launch/mpirun_local",
+                                      "-n",
+                                      std::to_string(wanted.ranks),
+                                      AMAXSCOPE_PROGRAM,
+                                      "train",
+                                      "--data",
+                                      (folder / "text").string(),
+                                      "--tp",
+                                      "2",
+                                      "--sequence-parallel",
+                                      "--steps",
+                                      std::to_string(options.steps),
+                                      "--layers",
+                                      "2",
+                                      "--hidden",
+                                      "64",
+                                      "--heads",
+                                      "4",
+                                      "--seq",
+                                      "32",
+                                      "--batch",
+                                      "4",
+                                      "--config",
+                                      config.string(),
+                                      "--log-dir",
+                                      logs.string()};
+  // CLI11 takes the last mention; sequence parallelism wants more than one tensor-parallel rank.
+  const auto tp = std::ranges::find(wanted.options, "--tp");
+  if (tp != wanted.options.end() && *(tp + 1) == "1") std::erase(command, "--sequence-parallel");
+  command.insert(command.end(), wanted.options.begin(), wanted.options.end());
+  const int status = run(command, folder / (name + ".out"));
+  AMAXSCOPE_CHECK(status == 0, ErrorCode::kIo, "{}: the training ended with status {}; see {}", wanted.id,
+                  status, (folder / (name + ".out")).string());
+  return scored(wanted, report::judge(logs));
+}
+
+std::string mark(bool right) { return right ? "yes" : "NO"; }
+
+int bench(const Options& options) {
+  const fs::path folder = options.keep.empty()
+                              ? fs::temp_directory_path() / fmt::format("amaxscope_diagnosis_{}", getpid())
+                              : fs::path(options.keep);
+  fs::create_directories(folder);
+  write_text(folder / "text");
+  if (setenv("OPENBLAS_NUM_THREADS", "1", 0) != 0) return 1;
+  fmt::print("{:<30} {:<5} {:<5} {:<6} {:<5} {:<9} verdict\n", "case", "kind", "layer", "tensor", "ranks",
+             "iteration");
+  int faults = 0;
+  int right = 0;
+  int clean = 0;
+  int alarms = 0;
+  int missed = 0;
+  for (const Case& each : cases()) {
+    if (!options.only.empty() && std::ranges::find(options.only, each.id) == options.only.end()) continue;
+    const Scored score = tried(each, options, folder);
+    const bool is_clean = each.outcome == report::Outcome::kHealthy;
+    (is_clean ? clean : faults) += 1;
+    if (!score.kind) ++(is_clean ? alarms : missed);
+    if (!is_clean && score.kind && score.layer && score.tensor && score.ranks && score.iteration) ++right;
+    const std::string when =
+        score.verdict.cause ? fmt::format("{} ({})", mark(score.iteration), score.verdict.cause->iteration)
+                            : mark(score.iteration);
+    fmt::print(
+        "{:<30} {:<5} {:<5} {:<6} {:<5} {:<9} {}: {}\n", each.id, mark(score.kind), mark(score.layer),
+        mark(score.tensor), mark(score.ranks), when,
+        score.verdict.cause ? score.verdict.cause->kind : std::string(to_string(score.verdict.outcome)),
+        score.verdict.sentence);
+    std::fflush(stdout);
+  }
+  fmt::print("{} of {} faults right in everything, {} kinds missed; {} false alarms in {} clean runs\n",
+             right, faults, missed, alarms, clean);
+  if (options.keep.empty()) fs::remove_all(folder);
+  return missed + alarms == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace amaxscope::diagnosis
+
+int main(int argc, char** argv) {
+  using namespace amaxscope::diagnosis;
+  CLI::App app("runs planted faults and clean runs under one preset and scores the verdicts");
+  Options options;
+  app.add_option("--steps", options.steps, "of each training (default 240)");
+  app.add_option("--only", options.only, "ids of cases, as in the table (default: all)");
+  app.add_option("--keep", options.keep, "keep logs and outputs in this folder");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return bench(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "diagnosis: {}\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,78 @@
+#include "report/run_info.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "report/json_values.hpp"
+#include "runtime/sinks/run_file.hpp"
+
+namespace amaxscope::report {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uintmax_t kLargestRunFile = 256U << 20;
+
+RunInfo run_of(const json& entry) {
+  RunInfo run;
+  run.run_id = text_of(entry, "run_id");
+  run.closed = text_of(entry, "state") == "closed";
+  run.start = text_of(entry, "start");
+  run.first_iteration = integer_of(entry, "first_iteration").value_or(0);
+  run.last_iteration = integer_of(entry, "last_iteration");
+  run.world_size = integer_of(entry, "world_size").value_or(1);
+  run.alters_numerics = texts_of(entry, "alters_numerics");
+  run.other_paths = texts_of(entry, "other_paths");
+  if (const auto parallel = entry.find("parallel"); parallel != entry.end() && parallel->is_object()) {
+    for (const auto& [name, value] : parallel->items()) {
+      if (const auto size = integer_of(value)) run.parallel[name] = *size;
+    }
+  }
+  if (const auto options = entry.find("options"); options != entry.end() && options->is_object()) {
+    for (const auto& [name, value] : options->items()) {
+      if (value.is_string()) run.options[name] = value.get<std::string>();
+    }
+  }
+  if (const auto config = entry.find("config"); config != entry.end() && config->is_object()) {
+    run.config_source = text_of(*config, "source");
+  }
+  return run;
+}
+
+}  // namespace
+
+void read_run_file(const std::filesystem::path& path, Reading& reading) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file.is_open()) {
+    reading.problems.emplace_back("run.json is not there, or cannot be read");
+    return;
+  }
+  if (size > kLargestRunFile) {
+    reading.problems.push_back(fmt::format("run.json has {} bytes; it is not read", size));
+    return;
+  }
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const json content = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto runs = content.is_object() ? content.find("runs") : content.end();
+  if (!content.is_object() || runs == content.end() || !runs->is_array()) {
+    reading.problems.emplace_back("run.json is cut off, or no description of a run");
+    return;
+  }
+  if (integer_of(content, "schema_version") != RunDescription::kSchemaVersion) {
+    reading.problems.push_back(
+        fmt::format("run.json has another schema version than {}; what is read from it may be wrong",
+                    RunDescription::kSchemaVersion));
+  }
+  for (const json& entry : *runs) {
+    if (entry.is_object()) reading.runs.push_back(run_of(entry));
+  }
+  if (reading.runs.empty()) reading.problems.emplace_back("run.json describes no run");
+}
+
+}  // namespace amaxscope::report
