@@ -1,0 +1,403 @@
+// The functions of the CUDA runtime that host code here uses.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "tests/fake/fake_state.hpp"
+#include "tests/fake/fake_stream.hpp"
+
+using amaxscope::fake::EventState;
+using amaxscope::fake::MemoryKind;
+using amaxscope::fake::State;
+using amaxscope::fake::StreamQueue;
+
+struct CUstream_st {
+  std::shared_ptr<StreamQueue> queue;
+};
+struct CUevent_st {
+  std::shared_ptr<EventState> state;
+};
+
+namespace amaxscope::fake {
+
+namespace {
+
+/// Freeing waits for the device; longer than this it would not end.
+constexpr std::chrono::milliseconds kFreeWaits{3000};
+
+class Handles {
+ public:
+  static Handles& get() {
+    static Handles& handles = *new Handles;
+    return handles;
+  }
+  std::mutex mutex;
+  std::set<cudaStream_t> streams;
+  std::set<cudaEvent_t> events;
+  std::set<cudaStream_t> capturing;
+  std::vector<std::shared_ptr<StreamQueue>>
+      queues;  ///< also of streams that were destroyed with work in them
+  std::shared_ptr<StreamQueue> default_queue;
+};
+
+thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t answer(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+/// What the call is to answer with at once.
+cudaError_t enter(const char* function) {
+  if (const std::optional<int> error = State::get().enter(function)) return static_cast<cudaError_t>(*error);
+  return State::get().with_settings([](auto& settings) {
+    if (settings.driver_error != cudaSuccess) return settings.driver_error;
+    return settings.devices < 1 ? cudaErrorNoDevice : cudaSuccess;
+  });
+}
+
+std::shared_ptr<EventState> event_of(cudaEvent_t event) {
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  return handles.events.contains(event) ? event->state : nullptr;
+}
+
+cudaError_t allocate(void** address, std::size_t bytes, MemoryKind kind) {
+  constexpr std::size_t kAlignment = 256;
+  if (address == nullptr || bytes == 0) return answer(cudaErrorInvalidValue);
+  void* const memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (memory == nullptr) return answer(cudaErrorMemoryAllocation);
+  std::memset(memory, 0xFF, bytes);
+  State::get().add_memory(memory, bytes, kind);
+  *address = memory;
+  return cudaSuccess;
+}
+
+cudaError_t release(void* address, MemoryKind kind, const char* function) {
+  if (address == nullptr) return cudaSuccess;
+  if (!wait_all_idle_for(kFreeWaits)) {
+    add_violation(fmt::format("{} waits for a device that does not come to rest", function));
+    return State::get().remove_memory(address, kind) ? cudaSuccess : answer(cudaErrorInvalidValue);
+  }
+  if (!State::get().remove_memory(address, kind)) return answer(cudaErrorInvalidValue);
+  std::free(address);
+  return cudaSuccess;
+}
+
+bool is_known(const void* address, std::size_t bytes) {
+  return State::get().inside(address, bytes, MemoryKind::kDevice) ||
+         State::get().inside(address, bytes, MemoryKind::kPinned);
+}
+
+/// Into the stream's queue; what was there when it was called must still be there when it runs.
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  State& state = State::get();
+  if (to_device != state.inside(to, bytes, MemoryKind::kDevice)) return answer(cudaErrorInvalidValue);
+  if (from_device != state.inside(from, bytes, MemoryKind::kDevice)) return answer(cudaErrorInvalidValue);
+  const bool to_known = is_known(to, bytes);
+  const bool from_known = is_known(from, bytes);
+  if (!to_known || !from_known) state.with_settings([](auto& settings) { ++settings.pageable_copies; });
+  const auto queue = queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  queue->push([=] {
+    if ((to_known && !is_known(to, bytes)) || (from_known && !is_known(from, bytes))) {
+      return add_violation("a copy runs on memory that was freed after it was enqueued");
+    }
+    std::memcpy(to, from, bytes);
+  });
+  return cudaSuccess;
+}
+
+}  // namespace
+
+std::shared_ptr<StreamQueue> queue_of(cudaStream_t stream) {
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  if (stream != nullptr) return handles.streams.contains(stream) ? stream->queue : nullptr;
+  if (handles.default_queue == nullptr) {
+    handles.default_queue = StreamQueue::start();
+    handles.queues.push_back(handles.default_queue);
+  }
+  return handles.default_queue;
+}
+
+bool wait_all_idle_for(std::chrono::milliseconds limit) {
+  std::vector<std::shared_ptr<StreamQueue>> queues;
+  {
+    Handles& handles = Handles::get();
+    const std::scoped_lock lock(handles.mutex);
+    queues = handles.queues;
+  }
+  for (const auto& queue : queues) {
+    if (!queue->wait_idle_for(limit)) return false;
+  }
+  return true;
+}
+
+void set_capturing(cudaStream_t stream, bool capturing) {
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  if (capturing) {
+    handles.capturing.insert(stream);
+  } else {
+    handles.capturing.erase(stream);
+  }
+}
+
+// Of both libraries; fake_nccl.cpp counts its own.
+std::size_t live_communicators();
+
+Live live() {
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  return {.device_memory = State::get().memory_count(MemoryKind::kDevice),
+          .pinned_memory = State::get().memory_count(MemoryKind::kPinned),
+          .streams = handles.streams.size(),
+          .events = handles.events.size(),
+          .communicators = live_communicators()};
+}
+
+}  // namespace amaxscope::fake
+
+using namespace amaxscope::fake;  // NOLINT(google-build-using-namespace): this file is the C library
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  *count = State::get().with_settings([](auto& settings) { return settings.devices; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const int devices = State::get().with_settings([](auto& settings) { return settings.devices; });
+  if (device < 0 || device >= devices) return answer(cudaErrorInvalidDevice);
+  current_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  *device = current_device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** address, std::size_t bytes) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  return allocate(address, bytes, MemoryKind::kDevice);
+}
+
+cudaError_t cudaFree(void* address) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  return release(address, MemoryKind::kDevice, __func__);
+}
+
+cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  return allocate(address, bytes, MemoryKind::kPinned);
+}
+
+cudaError_t cudaFreeHost(void* address) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  return release(address, MemoryKind::kPinned, __func__);
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  return copy(to, from, bytes, kind, stream);
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const cudaError_t error = copy(to, from, bytes, kind, nullptr);
+  if (error == cudaSuccess) queue_of(nullptr)->wait_idle();
+  return error;
+}
+
+cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  if (!is_device_memory(address, bytes)) return answer(cudaErrorInvalidValue);
+  const auto queue = queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  queue->push([=] {
+    if (!is_device_memory(address, bytes)) return add_violation("memory was freed before it was set");
+    std::memset(address, value, bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  *stream = new CUstream_st{StreamQueue::start()};
+  handles.streams.insert(*stream);
+  handles.queues.push_back((*stream)->queue);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  return cudaStreamCreateWithFlags(stream, 0);
+}
+
+/// The real one lets the work end; here that is allowed too, but said when it does not end.
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const auto queue = stream == nullptr ? nullptr : queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (const std::size_t pending = queue->pending(); pending != 0) {
+    add_violation(fmt::format("cudaStreamDestroy of a stream with {} operations in it", pending));
+  }
+  queue->close();
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  handles.streams.erase(stream);
+  if (queue->idle()) std::erase(handles.queues, queue);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const auto queue = queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  queue->wait_idle();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const auto queue = queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  return queue->idle() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  *status = handles.capturing.contains(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const auto state = event_of(event);
+  const auto queue = queue_of(stream);
+  if (state == nullptr || queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  queue->push([state, number = state->recorded()] { state->wait(number); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  std::vector<std::shared_ptr<StreamQueue>> queues;
+  {
+    Handles& handles = Handles::get();
+    const std::scoped_lock lock(handles.mutex);
+    queues = handles.queues;
+  }
+  for (const auto& queue : queues) queue->wait_idle();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  *event = new CUevent_st{std::make_shared<EventState>()};
+  handles.events.insert(*event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  return cudaEventCreateWithFlags(event, 0);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  if (handles.events.erase(event) == 0) return answer(cudaErrorInvalidResourceHandle);
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const auto state = event_of(event);
+  const auto queue = queue_of(stream);
+  if (state == nullptr || queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  queue->push([state, number = state->record()] { state->complete(number); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const auto state = event_of(event);
+  if (state == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  return state->done() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const auto state = event_of(event);
+  if (state == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  state->wait(state->recorded());
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorUnknown:
+      return "cudaErrorUnknown";
+    default:
+      return "an error of the imitated CUDA";
+  }
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "out of memory" : cudaGetErrorName(error);
+}
+
+}  // extern "C"
