@@ -20,6 +20,8 @@ struct Backend {
   int ranks = 1;
   /// False where start_all_reduce waits.
   bool starts_without_waiting = true;
+  /// Why it cannot be tested here, the same on every rank; then its tests are skipped.
+  std::string unavailable = {};
   /// Runs the body as each rank (in MPI: as this one). Expectations inside must not end a rank early.
   std::function<void(const RankBody&)> run;
 
@@ -49,6 +51,9 @@ inline std::string backend_name(const ::testing::TestParamInfo<Backend>& info) {
 
 class BackendTest : public ::testing::TestWithParam<Backend> {
  protected:
+  void SetUp() override {
+    if (!GetParam().unavailable.empty()) GTEST_SKIP() << GetParam().unavailable;
+  }
   [[nodiscard]] int ranks() const { return GetParam().ranks; }
   void on_ranks(const RankBody& body) const { GetParam().run(body); }
 };
