@@ -8,6 +8,7 @@
 
 #include "collectives/mpi/mpi_handles.hpp"
 #include "collectives/rank_order_reduction.hpp"
+#include "collectives/staged.hpp"
 #include "core/error.hpp"
 
 namespace amaxscope {
@@ -66,20 +67,13 @@ void reduce_gathered(const TensorView& parts, int ranks, const MutableTensorView
   reduce_in_order(inputs, out.data(), out.numel(), out.dtype(), op);
 }
 
-class MpiCommunicator final : public Communicator {
- public:
-  /// Takes the communicator over. Collective over it.
-  static std::unique_ptr<Communicator> over(MPI_Comm comm, int own_world_rank,
-                                            std::shared_ptr<TrafficCounters> counters) {
-    auto owned = std::make_shared<OwnedComm>(comm);
-    int size = 0;
-    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-    std::vector<int> world_ranks(static_cast<std::size_t>(size));
-    check_mpi(MPI_Allgather(&own_world_rank, 1, MPI_INT, world_ranks.data(), 1, MPI_INT, comm),
-              "MPI_Allgather");
-    return std::make_unique<MpiCommunicator>(std::move(owned), std::move(world_ranks), std::move(counters));
-  }
+/// Takes the communicator over. Collective over it. `staging` may be null.
+std::unique_ptr<Communicator> communicator_over(MPI_Comm comm, int own_world_rank,
+                                                std::shared_ptr<TrafficCounters> counters,
+                                                std::shared_ptr<HostStaging> staging);
 
+class MpiCommunicator : public Communicator {
+ public:
   MpiCommunicator(std::shared_ptr<OwnedComm> comm, std::vector<int> world_ranks,
                   std::shared_ptr<TrafficCounters> counters)
       : Communicator(std::move(world_ranks), std::move(counters)), comm_(std::move(comm)) {
@@ -169,8 +163,11 @@ class MpiCommunicator final : public Communicator {
     MPI_Comm child = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(comm_->get(), color < 0 ? MPI_UNDEFINED : color, key, &child), "MPI_Comm_split");
     if (child == MPI_COMM_NULL) return nullptr;
-    return over(child, world_ranks()[static_cast<std::size_t>(rank_)], shared_counters());
+    return communicator_over(child, world_ranks()[static_cast<std::size_t>(rank_)], shared_counters(),
+                             staging());
   }
+
+  [[nodiscard]] virtual std::shared_ptr<HostStaging> staging() const { return nullptr; }
 
  private:
   // The 16-bit floats, which MPI does not know: each rank gets everybody's values and adds them itself, which
@@ -195,6 +192,22 @@ class MpiCommunicator final : public Communicator {
   int size_ = 1;
 };
 
+std::unique_ptr<Communicator> communicator_over(MPI_Comm comm, int own_world_rank,
+                                                std::shared_ptr<TrafficCounters> counters,
+                                                std::shared_ptr<HostStaging> staging) {
+  auto owned = std::make_shared<OwnedComm>(comm);
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  std::vector<int> world_ranks(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&own_world_rank, 1, MPI_INT, world_ranks.data(), 1, MPI_INT, comm),
+            "MPI_Allgather");
+  if (staging == nullptr) {
+    return std::make_unique<MpiCommunicator>(std::move(owned), std::move(world_ranks), std::move(counters));
+  }
+  return std::make_unique<Staged<MpiCommunicator>>(std::move(staging), std::move(owned),
+                                                   std::move(world_ranks), std::move(counters));
+}
+
 }  // namespace
 
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
@@ -206,7 +219,7 @@ MpiEnvironment::~MpiEnvironment() {
   if (!mpi_finalized()) MPI_Finalize();
 }
 
-std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent) {
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, std::shared_ptr<HostStaging> staging) {
   int initialized = 0;
   AMAXSCOPE_CHECK(MPI_Initialized(&initialized) == MPI_SUCCESS && initialized != 0 && !mpi_finalized(),
                   ErrorCode::kUsage, "MPI is not initialised; call MPI_Init before making a communicator");
@@ -214,7 +227,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent) {
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &own), "MPI_Comm_rank");
   MPI_Comm duplicate = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(parent, &duplicate), "MPI_Comm_dup");
-  return MpiCommunicator::over(duplicate, own, std::make_shared<TrafficCounters>());
+  return communicator_over(duplicate, own, std::make_shared<TrafficCounters>(), std::move(staging));
 }
 
 }  // namespace amaxscope

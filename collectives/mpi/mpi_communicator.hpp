@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "core/host_staging.hpp"
 
 namespace amaxscope {
 
@@ -25,6 +26,9 @@ class MpiEnvironment {
 /// and never waits: after MPI_Finalize, or with an abandoned collective that has not completed, it is left as
 /// it is. f64 and f32 sums are in MPI's order (the same bits on all ranks, not for all numbers of ranks); f16
 /// and bf16 sums gather the values and add them in fp32 in the order of the ranks.
-std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent);
+/// With staging it takes tensors of that device as well, which MPI itself never sees: the host waits for the
+/// view's stream, and the result is stored on it (staged.hpp).
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent,
+                                                    std::shared_ptr<HostStaging> staging = nullptr);
 
 }  // namespace amaxscope

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "tests/collectives/nccl_test.hpp"
+#include "tests/support/faulty_communicator.hpp"
 
 namespace amaxscope::testing {
 namespace {
@@ -58,6 +59,15 @@ TEST_F(NcclCommunicatorTest, RanksAreThoseOfTheBootstrap) {
   EXPECT_EQ(nccl->rank(), size() - 1 - rank());
   EXPECT_EQ(nccl->world_ranks(), reversed->world_ranks());
   EXPECT_EQ(nccl->device(), (Device{DeviceKind::kCuda, 0}));
+}
+
+TEST_F(NcclCommunicatorTest, ALateRankOfTheBootstrapIsWaitedFor) {
+  // Late for the broadcast of NCCL's identifier: the fifth call of the bootstrap.
+  FaultyCommunicator late(world(), {.kind = CommunicatorFault::Kind::kLate,
+                                    .call = last() ? 4 : 1000,
+                                    .delay = std::chrono::milliseconds(300)});
+  const auto nccl = make_nccl_communicator(late, {});
+  nccl->barrier(kNcclTag);
 }
 
 TEST_F(NcclCommunicatorTest, ARankWithoutADeviceIsNamedOnEveryRank) {

@@ -190,6 +190,30 @@ TEST_F(NcclFailures, AnAbandonedCollectiveHoldsNothingUp) {
   }
 }
 
+TEST_F(NcclFailures, AnAbandonedCollectiveStillServesTheOthersWithWhatItWasGiven) {
+  if (size() == 1) GTEST_SKIP() << "nobody to serve";
+  const auto nccl = make_nccl();
+  nccl->barrier(kNcclTag);
+  const auto start = [&](std::uint32_t value) {
+    return nccl->start_all_reduce(std::make_shared<Tensor>(Tensor::of<std::uint32_t>({value}, {1})),
+                                  ReduceOp::kSum, kNcclTag);
+  };
+  // The copy to the device is still to come when the next one is started.
+  fake::set_stream_delay(milliseconds(20));
+  if (!last()) {
+    start(1).reset();
+    start(100).reset();
+  } else {
+    Tensor first = Tensor::of<std::uint32_t>({1}, {1});
+    nccl->all_reduce(first, ReduceOp::kSum, kNcclTag);
+    EXPECT_EQ(first.values<std::uint32_t>()[0], static_cast<std::uint32_t>(size()));
+    Tensor second = Tensor::of<std::uint32_t>({100}, {1});
+    nccl->all_reduce(second, ReduceOp::kSum, kNcclTag);
+    EXPECT_EQ(second.values<std::uint32_t>()[0], 100U * static_cast<unsigned>(size()));
+  }
+  nccl->barrier(kNcclTag);
+}
+
 TEST_F(NcclFailures, AnErrorThatComesLaterEndsWhatWaits) {
   expect_leftovers();
   const auto nccl = make_nccl();
