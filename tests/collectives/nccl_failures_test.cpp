@@ -234,6 +234,22 @@ TEST_F(NcclFailures, AnErrorThatComesLaterEndsWhatWaits) {
   world().barrier(kNcclTag);
 }
 
+TEST_F(NcclFailures, AnErrorEndsTheWaitForARankThatDoesNotCome) {
+  if (size() == 1) GTEST_SKIP() << "nobody to wait for";
+  expect_leftovers();
+  const auto nccl = make_nccl();
+  nccl->barrier(kNcclTag);
+  if (!last()) {
+    const auto io = std::make_shared<Tensor>(Tensor::of<std::uint32_t>({3}, {1}));
+    const auto pending = nccl->start_all_reduce(io, ReduceOp::kMax, kNcclTag);
+    EXPECT_FALSE(pending->test());
+    fake::break_communicators(ncclRemoteError);
+    EXPECT_THROW(poll_until(std::chrono::seconds(5), [&] { return pending->test(); }), NcclError);
+  }
+  world().barrier(kNcclTag);
+  fake::break_communicators(ncclRemoteError);  // so that nobody waits for the other to end
+}
+
 TEST_F(NcclFailures, RanksThatEndAtDifferentTimesWaitForEachOtherOnlySoLong) {
   if (size() == 1) GTEST_SKIP() << "nobody to wait for";
   expect_leftovers();
