@@ -22,7 +22,16 @@ class AmaxReducer {
   /// CollectiveGuard::reduce_max.
   void reduce(std::span<std::uint32_t> amaxes, const CollectiveTag& tag);
 
+  /// The same for amaxes where kernels have put them and look for them: u32 tensors (bit patterns) on one
+  /// device and stream, reduced in place in one call. On a device the host waits for nothing, so these calls
+  /// carry no signature: ranks that are in different ones are found by the next call that carries one, or by
+  /// its deadline. Throws Error(kTensor) for another type, Error(kInternal) when the guard is broken, and
+  /// what the group throws.
+  void reduce_tensors(std::span<const MutableTensorView> amaxes, const CollectiveTag& tag);
+
  private:
+  void settle();
+
   CollectiveGuard& guard_;
   BeforeFirst before_first_;
 };

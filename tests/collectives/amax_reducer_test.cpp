@@ -99,6 +99,48 @@ TEST_P(AmaxReductionTogether, UnequalCountsAreFoundWhateverTheNumberOfFrames) {
   }
 }
 
+TEST_P(AmaxReduction, TensorsAreReducedInPlaceInOneCall) {
+  on_ranks([&](Communicator& world) {
+    CollectiveGuard guard(world, {});
+    int asked = 0;
+    AmaxReducer reducer(guard, [&] { ++asked; });
+    const auto rank = static_cast<std::uint32_t>(world.rank());
+    const auto last = static_cast<std::uint32_t>(world.size() - 1);
+    Tensor one = Tensor::of<std::uint32_t>({rank}, {1});
+    Tensor two = Tensor::of<std::uint32_t>({1000 - rank, 7}, {2});
+    const std::vector<MutableTensorView> amaxes = {one, two};
+    for (int call = 0; call < 2; ++call) reducer.reduce_tensors(amaxes, {.what = "amax"});
+    EXPECT_THAT(one.values<std::uint32_t>(), ::testing::ElementsAre(last));
+    EXPECT_THAT(two.values<std::uint32_t>(), ::testing::ElementsAre(1000U, 7U));
+    const bool alone = world.size() == 1;
+    EXPECT_EQ(asked, alone ? 0 : 1);
+    EXPECT_EQ(world.counters().calls(Traffic::kDebug), alone ? 0U : 2U);
+    EXPECT_EQ(world.counters().bytes(Traffic::kDebug), alone ? 0U : 24U);
+    Tensor floats(DType::kF32, {1});
+    const std::vector<MutableTensorView> wrong = {floats};
+    EXPECT_THROW(reducer.reduce_tensors(wrong, {.what = "amax"}), Error);
+  });
+}
+
+TEST_P(AmaxReductionTogether, ABrokenGuardTakesNoTensors) {
+  on_ranks([&](Communicator& world) {
+    const auto group = world.split(0, world.rank(), kTestTag);
+    CollectiveGuard guard(*group, {});
+    AmaxReducer reducer(guard);
+    std::vector<std::uint32_t> payload(CollectiveGuard::kFramePayload);
+    EXPECT_THROW(guard.reduce_max(payload, 1, {.what = world.rank() == 0 ? "one" : "other"}), Error);
+    Tensor amax(DType::kU32, {1});
+    const std::vector<MutableTensorView> amaxes = {amax};
+    try {
+      reducer.reduce_tensors(amaxes, {.what = "amax"});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("cannot go on"));
+    }
+    world.barrier(kTestTag);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, AmaxReduction, ::testing::ValuesIn(backends()), backend_name);
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AmaxReductionTogether);
