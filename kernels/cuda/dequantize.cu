@@ -44,22 +44,23 @@ __global__ void __launch_bounds__(kThreads)
   head = head < count ? head : count;
   const std::int64_t packs = (count - head) / kCount;
   const bool aligned = is_aligned(codes + head, kCount);
-  for (std::int64_t pack = thread; pack < packs; pack += kInFlight * threads) {
+  const auto put = [&](const Fp8Codes<T>& loaded, std::int64_t pack) {
+    Pack<T> result = zero_pack<T>();
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) result.set(i, decode((loaded.words[i / 4] >> (i % 4 * 8)) & 0xFFU));
+    store_pack(out + head + pack * kCount, result);
+  };
+  std::int64_t pack = thread;
+  for (; pack + (kInFlight - 1) * threads < packs; pack += kInFlight * threads) {
     Fp8Codes<T> loaded[kInFlight];
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      if (pack + k * threads < packs)
-        loaded[k] = load_codes<T>(codes + head + (pack + k * threads) * kCount, aligned);
+      loaded[k] = load_codes<T>(codes + head + (pack + k * threads) * kCount, aligned);
     }
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
-      if (pack + k * threads >= packs) continue;
-      Pack<T> result = zero_pack<T>();
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) result.set(i, decode((loaded[k].words[i / 4] >> (i % 4 * 8)) & 0xFFU));
-      store_pack(out + head + (pack + k * threads) * kCount, result);
-    }
+    for (int k = 0; k < kInFlight; ++k) put(loaded[k], pack + k * threads);
   }
+  for (; pack < packs; pack += threads) put(load_codes<T>(codes + head + pack * kCount, aligned), pack);
   if (thread < head) out[thread] = decode(codes[thread]);
   const std::int64_t tail = head + packs * kCount + thread;
   if (tail < count) out[tail] = decode(codes[tail]);

@@ -9,15 +9,16 @@ namespace {
 
 struct Shared {
   CodeTile codes;
+  float row_scale[kTile];
+  float column_scale[kTile];
+  std::uint32_t of_row[kTile];
   std::uint32_t of_column[kTile];
   std::uint32_t of_all;
 };
 
-/// Largest magnitudes: of the rows this thread has elements of, and in shared memory of the columns and of
-/// the tile.
+/// Largest magnitudes of the rows, of the columns and of the tile, to shared memory.
 template <class T>
-__device__ void find_amaxes(const Pack<T> (&packs)[TilePlaces<T>::kPasses],
-                            std::uint32_t (&of_row)[TilePlaces<T>::kPasses], Shared& block) {
+__device__ void find_amaxes(const Pack<T> (&packs)[TilePlaces<T>::kPasses], Shared& block) {
   using Places = TilePlaces<T>;
   if (threadIdx.x < kTile) block.of_column[threadIdx.x] = 0;
   if (threadIdx.x == 0) block.of_all = 0;
@@ -28,15 +29,16 @@ __device__ void find_amaxes(const Pack<T> (&packs)[TilePlaces<T>::kPasses],
   for (int i = 0; i < Places::kCount; ++i) of_column[i] = 0;
 #pragma unroll
   for (int pass = 0; pass < Places::kPasses; ++pass) {
-    of_row[pass] = 0;
+    std::uint32_t of_row = 0;
 #pragma unroll
     for (int i = 0; i < Places::kCount; ++i) {
       const std::uint32_t key = amax_key(packs[pass][i]);
-      of_row[pass] = larger(of_row[pass], key);
+      of_row = larger(of_row, key);
       of_column[i] = larger(of_column[i], key);
     }
-    of_row[pass] = largest_of_group<Places::kLanesPerRow>(of_row[pass]);
-    of_all = larger(of_all, of_row[pass]);
+    of_row = largest_of_group<Places::kLanesPerRow>(of_row);
+    if (Places::col() == 0) block.of_row[Places::row(pass)] = of_row;
+    of_all = larger(of_all, of_row);
   }
 #pragma unroll
   for (int i = 0; i < Places::kCount; ++i) {
@@ -52,6 +54,38 @@ __device__ void find_amaxes(const Pack<T> (&packs)[TilePlaces<T>::kPasses],
   __syncthreads();
 }
 
+/// Scales of the rows and the columns, to shared memory and, inverted, to where they are stored.
+template <class T>
+__device__ void make_scales(const TileOrigin<T>& tile, const ScaleOptions& options, bool two_dimensional,
+                            const BlockTarget<float>& rowwise, const BlockTarget<float>& columnwise,
+                            Shared& block) {
+  const std::int64_t i = tile.row / kTile;
+  const std::int64_t j = tile.col / kTile;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kTile) {
+    const float scale = scale_from_amax(two_dimensional ? block.of_all : block.of_row[thread], options).scale;
+    block.row_scale[thread] = scale;
+    if (rowwise.codes != nullptr) {
+      if (!two_dimensional && thread < tile.height) {
+        rowwise.scales[j * rowwise.scale_stride + tile.row + thread] = scale_inverse(scale);
+      }
+      if (two_dimensional && thread == 0) rowwise.scales[i * rowwise.scale_stride + j] = scale_inverse(scale);
+    }
+  } else if (thread < 2 * kTile) {
+    const int col = thread - kTile;
+    const float scale = scale_from_amax(two_dimensional ? block.of_all : block.of_column[col], options).scale;
+    block.column_scale[col] = scale;
+    if (columnwise.codes != nullptr) {
+      if (!two_dimensional && col < tile.width) {
+        columnwise.scales[i * columnwise.scale_stride + tile.col + col] = scale_inverse(scale);
+      }
+      if (two_dimensional && col == 0)
+        columnwise.scales[j * columnwise.scale_stride + i] = scale_inverse(scale);
+    }
+  }
+  __syncthreads();
+}
+
 template <DType kFormat, class T>
 __global__ void __launch_bounds__(kTileThreads, 2)
     fp8_blocks_kernel(const T* x, std::int64_t rows, std::int64_t cols, ScaleOptions options,
@@ -62,44 +96,27 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const bool columnwise_aligned = rows % 4 == 0 && is_aligned(columnwise.codes, 4);
   for_each_tile(x, rows, cols, [&](const TileOrigin<T>& tile) {
     Pack<T> packs[Places::kPasses];
-    std::uint32_t of_row[Places::kPasses];
     load_tile(tile, packs);
-    find_amaxes<T>(packs, of_row, block);
-    const std::int64_t i = tile.row / kTile;
-    const std::int64_t j = tile.col / kTile;
-    const float of_all = scale_from_amax(block.of_all, options).scale;
+    find_amaxes<T>(packs, block);
+    make_scales(tile, options, two_dimensional, rowwise, columnwise, block);
     if (rowwise.codes != nullptr) {
 #pragma unroll
       for (int pass = 0; pass < Places::kPasses; ++pass) {
         const int row = Places::row(pass);
-        const float scale = two_dimensional ? of_all : scale_from_amax(of_row[pass], options).scale;
+        const float scale = block.row_scale[row];
         store_row(tile, row, encode_pack<kFormat>(packs[pass], [&](int) { return scale; }), rowwise.codes,
                   rowwise_aligned);
-        if (!two_dimensional && Places::col() == 0 && row < tile.height) {
-          rowwise.scales[j * rowwise.scale_stride + tile.row + row] = scale_inverse(scale);
-        }
       }
-      if (two_dimensional && threadIdx.x == 0)
-        rowwise.scales[i * rowwise.scale_stride + j] = scale_inverse(of_all);
     }
     if (columnwise.codes != nullptr) {
       float scales[Places::kCount];
 #pragma unroll
-      for (int k = 0; k < Places::kCount; ++k) {
-        scales[k] =
-            two_dimensional ? of_all : scale_from_amax(block.of_column[Places::col() + k], options).scale;
-        if (!two_dimensional && Places::row(0) == 0 && Places::col() + k < tile.width) {
-          columnwise.scales[i * columnwise.scale_stride + tile.col + Places::col() + k] =
-              scale_inverse(scales[k]);
-        }
-      }
+      for (int k = 0; k < Places::kCount; ++k) scales[k] = block.column_scale[Places::col() + k];
 #pragma unroll
       for (int pass = 0; pass < Places::kPasses; ++pass) {
         block.codes.put(Places::row(pass),
-                           encode_pack<kFormat>(packs[pass], [&](int k) { return scales[k]; }));
+                        encode_pack<kFormat>(packs[pass], [&](int k) { return scales[k]; }));
       }
-      if (two_dimensional && threadIdx.x == 0)
-        columnwise.scales[j * columnwise.scale_stride + i] = scale_inverse(of_all);
       __syncthreads();
       store_transposed(tile, block.codes, columnwise.codes, columnwise_aligned);
     }
