@@ -35,7 +35,10 @@ constexpr std::array<std::string_view, 25> kSpeaking = {"cur_amax",
                                                         "error_from_accumulation%",
                                                         "amax_log2_slope",
                                                         "relative_error"};
+constexpr std::uint64_t kFreshLines = 2;
 constexpr std::size_t kPointsOfATensor = 128;
+constexpr std::size_t kManyTensors = 4'000;  ///< beyond them each gets fewer points
+constexpr std::size_t kPointsOfOneOfMany = 32;
 constexpr std::size_t kPointsOfAScalar = 4096;
 constexpr std::size_t kMostRanks = 1U << 17;
 constexpr std::size_t kMostFormats = 16;
@@ -74,6 +77,9 @@ void Evidence::record(const RecordLine& line) {
   if (!line.format.empty() && tensor.formats.size() < kMostFormats) {
     tensor.formats.try_emplace(line.format, line.iteration);
   }
+  // A scale is at its initial value in a tensor's first step; one that stays there is no start any more.
+  const std::size_t points = tensor.order > kManyTensors ? kPointsOfOneOfMany : kPointsOfATensor;
+  const bool fresh = tensor.lines++ < kFreshLines;
   for (const auto& [stat, value] : line.stats) {
     if (!speaks(stat)) continue;
     measured_.insert(stat);
@@ -83,8 +89,8 @@ void Evidence::record(const RecordLine& line) {
     if (counts_nonfinite(stat, value)) {
       tensor.nonfinite = std::min(tensor.nonfinite.value_or(line.iteration), line.iteration);
     }
-    if (line.has_flag(stat, "no_history")) continue;
-    tensor.stats.try_emplace(stat, kPointsOfATensor).first->second.add(line.iteration, value);
+    if (fresh && line.has_flag(stat, "no_history")) continue;
+    tensor.stats.try_emplace(stat, points).first->second.add(line.iteration, value);
   }
 }
 

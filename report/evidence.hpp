@@ -34,9 +34,10 @@ struct Place {
 struct TensorSeries {
   std::size_t order = 0;  ///< of first appearance in the records: the model's order
   std::string recipe;
+  std::uint64_t lines = 0;                      ///< of training phases, all ranks
   std::map<std::string, std::int64_t> formats;  ///< operand format -> first iteration with it
   std::map<std::string, std::string> what_ifs;  ///< statistic -> format of the what-if
-  std::map<std::string, Series> stats;          ///< training phases only, values without "no_history"
+  std::map<std::string, Series> stats;          ///< training phases only, without a first step's "no_history"
   std::optional<std::int64_t> nonfinite;        ///< first iteration with a NaN or Inf counted, on any rank
   [[nodiscard]] const Series* find(const std::string& stat) const;
 };
@@ -64,8 +65,8 @@ class Evidence final : public RecordVisitor {
   [[nodiscard]] std::uint64_t left_out() const noexcept { return left_out_; }
 
  private:
-  static constexpr std::size_t kMostTensors = 100'000;
-  static constexpr std::size_t kMostFindings = 100'000;
+  static constexpr std::size_t kMostTensors = 50'000;
+  static constexpr std::size_t kMostFindings = 20'000;
   static constexpr std::size_t kMostScalars = 1'000;
 
   std::map<Place, TensorSeries> tensors_;

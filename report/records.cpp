@@ -22,6 +22,9 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kLongestLine = 4U << 20;
+constexpr std::size_t kLongestName = 1024;  ///< of a layer, tensor, check; such a line is left out
+constexpr std::size_t kLongestText = 2000;  ///< of a sentence; cut off
+constexpr std::size_t kMostDetails = 32;
 
 /// Calls take(line, whole) for every line; whole is false for one that is too long or has no end.
 void for_each_line(std::istream& file, const std::function<void(const std::string&, bool)>& take) {
@@ -114,6 +117,9 @@ class MetricsFile {
 
   bool finding(std::int64_t iteration, const json& object) {
     if (!object.is_object() || text_of(object, "check").empty()) return false;
+    for (const char* name : {"check", "layer", "tensor", "phase"}) {
+      if (text_of(object, name).size() > kLongestName) return false;
+    }
     FindingLine line{.iteration = iteration,
                      .check = text_of(object, "check"),
                      .layer = text_of(object, "layer"),
@@ -121,7 +127,7 @@ class MetricsFile {
                      .phase = text_of(object, "phase"),
                      .microbatch = integer_of(object, "microbatch").value_or(0),
                      .ranks = {},
-                     .what = text_of(object, "what"),
+                     .what = text_of(object, "what").substr(0, kLongestText),
                      .details = {}};
     if (const auto ranks = object.find("ranks"); ranks != object.end() && ranks->is_array()) {
       for (const json& rank : *ranks) {
@@ -130,7 +136,8 @@ class MetricsFile {
     }
     if (const auto details = object.find("details"); details != object.end() && details->is_object()) {
       for (const auto& [name, value] : details->items()) {
-        if (value.is_string()) line.details[name] = value.get<std::string>();
+        if (!value.is_string() || name.size() > kLongestName || line.details.size() >= kMostDetails) continue;
+        line.details[name] = value.get<std::string>().substr(0, kLongestText);
       }
     }
     visitor_.finding(line);
@@ -146,6 +153,7 @@ class MetricsFile {
     line.phase = text_of(object, "phase");
     if (stats == object.end() || !stats->is_object() || line.layer.empty() || line.tensor.empty())
       return false;
+    if (std::max(line.layer.size(), line.tensor.size()) > kLongestName) return false;
     line.recipe = text_of(object, "recipe");
     line.format = text_of(object, "format");
     line.stats = numbers_of(*stats);

@@ -58,6 +58,39 @@ std::vector<Point> around(const Series& series, std::int64_t iteration) {
   return points;
 }
 
+/// A weight whose largest element grows steadily.
+struct Growth {
+  Place place;
+  double percent_a_step = 0;
+  std::int64_t since = 0;  ///< where its exponential meets the level of before
+};
+
+/// Of the weights in the same block of the model ("decoder.layers.1.mlp."), the one that grows most.
+std::optional<Growth> growing_weight(const Evidence& evidence, const std::string& layer) {
+  constexpr double kTimes = 3.0;
+  const std::string block = layer.substr(0, layer.rfind('.') + 1);
+  std::optional<Growth> most;
+  for (auto at = evidence.tensors().lower_bound({block, ""}); at != evidence.tensors().end(); ++at) {
+    const auto& [place, tensor] = *at;
+    if (!place.layer.starts_with(block)) break;
+    const Series* amax = tensor.find("cur_amax");
+    if (amax == nullptr || place.tensor != "weight" || amax->points().size() < 4 * kInARow) continue;
+    const auto points = amax->points();
+    const auto late = part(points, points.size() / 2, points.size());
+    const double before = median(part(points, 0, points.size() / 4));
+    if (!(before > 0) || !(late.back().value > kTimes * before)) continue;
+    if (!std::ranges::is_sorted(late, {}, &Point::value) || !(late.front().value > 0)) continue;
+    const double slope = std::log2(late.back().value / late.front().value) /
+                         static_cast<double>(late.back().iteration - late.front().iteration);
+    if (!(slope > 0)) continue;
+    const double percent = 100 * (std::exp2(slope) - 1);
+    if (most && most->percent_a_step >= percent) continue;
+    const auto steps = static_cast<std::int64_t>(std::log2(late.back().value / before) / slope);
+    most = Growth{place, percent, std::max(points.front().iteration, late.back().iteration - steps)};
+  }
+  return most;
+}
+
 }  // namespace
 
 std::vector<Cause> lost_updates(const Evidence& evidence) {
@@ -150,6 +183,13 @@ std::vector<Cause> outlier_channels(const Evidence& evidence) {
     cause.why = {
         "it leads due step after due step and its share grows: a channel that the weights feed, not a token",
         "with one scale for the tensor the other channels are pressed towards zero"};
+    if (const auto growth = growing_weight(evidence, place.layer)) {
+      cause.iteration = std::min(cause.iteration, growth->since);
+      cause.why.insert(
+          cause.why.begin(),
+          fmt::format("the largest element of {} grows by {:.1f} % a step, since about iteration {}",
+                      named({growth->place}), growth->percent_a_step, growth->since));
+    }
     cause.actions = {
         "look at the weights that make this channel (under SwiGLU the gate and up rows that have aligned); "
         "weight decay, clipping or smoothing of that channel stop it",

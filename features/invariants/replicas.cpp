@@ -35,13 +35,16 @@ double relative_difference(float a, float b) {
 struct Difference {
   std::size_t first_part = kParts;  ///< kParts: none in what was kept
   std::int64_t numel = 0;
-  double relative = 0;
+  double relative = 0;  ///< of one element
+  double norm = 0;      ///< |a - b| / |a| over the samples: large elements count, not those near 0
 };
 
 Difference difference_of(std::span<const RankEvidence> evidence) {
   Difference result;
   const std::span<const std::uint32_t> base = evidence.front().words;
   for (const RankEvidence& one : evidence) {
+    double apart = 0;
+    double size = 0;
     for (std::size_t feed = 0; feed + kWordsOfFeed <= base.size(); feed += kWordsOfFeed) {
       const auto own = one.words.subspan(feed, kWordsOfFeed);
       const auto first = base.subspan(feed, kWordsOfFeed);
@@ -50,10 +53,15 @@ Difference difference_of(std::span<const RankEvidence> evidence) {
         if (own[1 + part] != first[1 + part]) result.first_part = std::min(result.first_part, part);
       }
       for (std::size_t i = 1 + kParts; i < kWordsOfFeed; ++i) {
-        result.relative = std::max(result.relative, relative_difference(std::bit_cast<float>(own[i]),
-                                                                        std::bit_cast<float>(first[i])));
+        const auto a = std::bit_cast<float>(own[i]);
+        const auto b = std::bit_cast<float>(first[i]);
+        result.relative = std::max(result.relative, relative_difference(a, b));
+        if (!std::isfinite(a) || !std::isfinite(b)) continue;
+        apart += std::pow(static_cast<double>(a) - static_cast<double>(b), 2);
+        size += std::pow(static_cast<double>(b), 2);
       }
     }
+    if (size > 0) result.norm = std::max(result.norm, std::sqrt(apart / size));
   }
   return result;
 }
@@ -80,6 +88,7 @@ std::optional<Finding> explain(bool exact, std::span<const RankEvidence> evidenc
                                              kSamples, difference.relative)
                                : fmt::format("; {} sampled elements are equal", kSamples);
   finding.details["largest_relative_difference"] = fmt::format("{:.9g}", difference.relative);
+  finding.details["relative_norm_of_difference"] = fmt::format("{:.9g}", difference.norm);
   finding.what = fmt::format("replicas differ: {}{}{}", sets_text(sets), where, size);
   return finding;
 }

@@ -104,6 +104,23 @@ TEST(InvariantGuard, I1NamesTheReplicaThatDiffersAndWhere) {
   EXPECT_THAT(findings[0].what, HasSubstr("ranks 0,1,2 against rank 3"));
 }
 
+// A quarter more everywhere: of the norm that is a quarter, of an element next to 0 the guard may not say
+// more.
+TEST(InvariantGuard, I1SaysHowFarReplicasAreApart) {
+  const auto collected =
+      run_sessions({.ranks = 2, .sizes = {.tp = 2}, .yaml = guard_yaml()}, [](SessionRank& rank) {
+        Tensor weight = values(16, 64);
+        if (rank.world.rank() == 1) {
+          for (float& value : weight.values<float>()) value *= 1.25F;
+        }
+        rank.session.observe("norm.weight", "parameter", weight, Layout::kReplicated);
+        rank.session.step();
+      });
+  const std::vector<Finding> findings = findings_of(*collected);
+  ASSERT_THAT(findings, SizeIs(1));
+  EXPECT_NEAR(std::stod(findings[0].details.at("relative_norm_of_difference")), 0.25, 1e-6);
+}
+
 TEST(InvariantGuard, I1ComparesSplitWeightsOverDataParallelOnly) {
   const auto body = [](bool broken) {
     return [broken](SessionRank& rank) {

@@ -67,6 +67,20 @@ TEST(HostileRecords, ALineTooLongAndALineCutOff) {
   EXPECT_EQ(verdict.outcome, Outcome::kHealthy);
 }
 
+TEST(HostileRecords, NamesWithoutEndAreLeftOutAndSentencesCut) {
+  const RunFolder folder;
+  folder.describe();
+  folder.healthy_step(0);
+  const std::string endless(1U << 20, 'n');
+  folder.record(1, endless, "weight", R"("sqnr":31)");
+  folder.finding(1, "I7", endless, "weight", "0", "codes changed");
+  folder.finding(1, "I7", "a", "weight", "0", endless);
+  const Verdict verdict = judge(folder.path());
+  EXPECT_EQ(verdict.reading.unreadable, 2U);
+  EXPECT_EQ(verdict.cause->places[0].layer, "a");
+  EXPECT_LT(as_json(verdict).size(), 20000U);
+}
+
 TEST(HostileRecords, DeepNestingIsRefusedLikeAnythingElse) {
   const RunFolder folder;
   folder.describe();

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "report/verdict.hpp"
 #include "tests/report/run_folder.hpp"
 
@@ -99,6 +101,33 @@ TEST_F(Judge, TheReplicaThatIsFarOffAndNotThoseThatFollowIt) {
   EXPECT_THAT(v.cause->ranks, IsEmpty());  // one against one
   ASSERT_EQ(v.also.size(), 1U);
   EXPECT_EQ(v.also[0].kind, "scalars_differ");
+}
+
+TEST_F(Judge, ElementsNearZeroDoNotHideTheReplicaThatIsFarOff) {
+  steps(3);
+  const auto apart = [&](const char* layer, const char* element, const char* norm) {
+    folder_.finding(2, "I1", layer, "update", "1", "replicas differ",
+                    fmt::format(R"("largest_relative_difference":"{}","relative_norm_of_difference":"{}")",
+                                element, norm));
+  };
+  apart("a.norm_bias", "0.09", "1e-5");
+  apart("final.norm", "0.03", "0.02");
+  EXPECT_THAT(verdict().cause->places, ElementsAre(Place{"final.norm", "update"}));
+}
+
+TEST_F(Judge, AScaleThatNeverLeavesItsInitialValueIsNoStart) {
+  const auto flagged = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      folder_.line(
+          fmt::format(R"({{"iteration":{},"layer":"a.fc1","tensor":"gradient","phase":"backward",)"
+                      R"("stats":{{"flushed_energy%":60}},"flags":{{"flushed_energy%":["no_history"]}},)"
+                      R"("recipe":"delayed"}})",
+                      5 * i));
+    }
+  };
+  flagged(20);
+  for (int i = 0; i < 20; ++i) folder_.healthy_step(5 * i);
+  EXPECT_EQ(verdict().cause->kind, "flush");
 }
 
 TEST_F(Judge, FindingsOfSeveralRanksAreOne) {
@@ -215,6 +244,19 @@ TEST_F(Judge, AChannelThatTakesOver) {
   EXPECT_EQ(verdict().cause->kind, "outlier_channel");
   EXPECT_EQ(verdict().cause->channel, 70);
   EXPECT_EQ(verdict().cause->iteration, 50);
+}
+
+// The weight that makes the channel: 1 until iteration 20, then 5 % a step.
+TEST_F(Judge, TheWeightThatMakesTheChannelSaysSinceWhen) {
+  series("a.mlp.fc1", "weight", 24,
+         [](int i) { return fmt::format(R"("cur_amax":{})", i <= 4 ? 1.0 : std::pow(1.05, 5.0 * (i - 4))); });
+  series("a.mlp.fc2", "activation", 24, [](int i) {
+    return fmt::format(R"("outlier_channel_1_id":{},"outlier_channel_1_energy%":{})", i < 12 ? i : 70,
+                       i < 12 ? 5 : 80);
+  });
+  EXPECT_EQ(verdict().cause->kind, "outlier_channel");
+  EXPECT_EQ(verdict().cause->iteration, 20);
+  EXPECT_THAT(verdict().cause->why, Contains(HasSubstr("a.mlp.fc1 weight grows by 5.0 % a step")));
 }
 
 TEST_F(Judge, SumsThatLoseMoreThanOperands) {
