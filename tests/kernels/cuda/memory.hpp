@@ -15,5 +15,7 @@ void copy_from_device(void* to, const void* from, std::size_t bytes);
 
 /// Of the order in which an emulated device runs what it may run in any order.
 void set_order(unsigned seed);
+/// Of an emulated device.
+void set_multiprocessors(int count);
 
 }  // namespace amaxscope::test

@@ -24,6 +24,7 @@ void copy_from_device(void* to, const void* from, std::size_t bytes) {
   check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "copy from the device");
 }
 void set_order(unsigned) {}
+void set_multiprocessors(int) {}
 
 }  // namespace amaxscope::test
 
