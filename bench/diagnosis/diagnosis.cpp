@@ -31,6 +31,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::int64_t steps = 240;
+  std::int64_t seed = 1;
   std::vector<std::string> only;
   std::string keep;
 };
@@ -120,6 +121,8 @@ Scored tried(const Case& wanted, const Options& options, const fs::path& folder)
                                       "--sequence-parallel",
                                       "--steps",
                                       std::to_string(options.steps),
+                                      "--seed",
+                                      std::to_string(options.seed),
                                       "--layers",
                                       "2",
                                       "--hidden",
@@ -191,6 +194,7 @@ int main(int argc, char** argv) {
   CLI::App app("runs planted faults and clean runs under one preset and scores the verdicts");
   Options options;
   app.add_option("--steps", options.steps, "of each training (default 240)");
+  app.add_option("--seed", options.seed, "of weights and batches (default 1)");
   app.add_option("--only", options.only, "ids of cases, as in the table (default: all)");
   app.add_option("--keep", options.keep, "keep logs and outputs in this folder");
   CLI11_PARSE(app, argc, argv);
