@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       __syncthreads();
       store_transposed(tile, block.codes, columnwise.codes, columnwise_aligned);
     }
-    __syncthreads();  // before the next tile is put there
+    // The next tile waits in find_amaxes and make_scales before it writes what is read here.
   });
 }
 

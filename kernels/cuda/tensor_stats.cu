@@ -76,11 +76,6 @@ class ThreadMoments {
     }
     if (positive_inf_ != 0) result.max = moments::kInf;
     if (negative_inf_ != 0) result.min = -moments::kInf;
-    // Nothing but infinities of one sign: the other end is that one, too.
-    if (finite_ == 0 && result.inf != 0) {
-      if (negative_inf_ == 0) result.min = moments::kInf;
-      if (positive_inf_ == 0) result.max = -moments::kInf;
-    }
     return result;
   }
 
