@@ -267,10 +267,7 @@ class Block {
     Block& block = *thread.block;
     try {
       block.launch_.body();
-    } catch (const Abandoned&) {
-      release(&block.launch_);
-      thread.state = State::kDone;
-      thread.fiber.finish();
+    } catch (const Abandoned&) {  // failed_ says so; left here, so that nothing of the exception stays behind
     }
     release(&block.launch_);
     thread.state = State::kDone;

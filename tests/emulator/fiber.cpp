@@ -12,6 +12,7 @@
 #endif
 
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 // This file is compiled without -fsanitize=thread, so that its own bookkeeping is not looked at.
@@ -131,6 +132,10 @@ Fiber::~Fiber() {
 
 void Fiber::prepare(void (*entry)(void*), void* argument) {
   if (stack_ == nullptr) stack_ = stacks().take();
+#ifdef __SANITIZE_ADDRESS__
+  // The fiber that had the stack before did not return from its functions.
+  __asan_unpoison_memory_region(stack_, kStack);
+#endif
   entry_ = entry;
   argument_ = argument;
 #ifdef __x86_64__

@@ -26,7 +26,7 @@ class OnDevice {
     offset_ = kGuard + size_bytes(type, past);
     data_bytes_ = shape.numel() == 0 ? 0 : size_bytes(type, (shape.rows() - 1) * stride_ + shape.cols());
     bytes_.assign(offset_ + data_bytes_ + kGuard, kFilling);
-    std::memset(bytes_.data() + offset_, 0xFF, data_bytes_);
+    if (data_bytes_ != 0) std::memset(bytes_.data() + offset_, 0xFF, data_bytes_);
     memory_ = static_cast<std::byte*>(device_allocate(bytes_.size()));
     copy_to_device(memory_, bytes_.data(), bytes_.size());
   }
