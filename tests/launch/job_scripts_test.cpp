@@ -102,6 +102,7 @@ TEST_F(JobScripts, OtherHostsGetWhatRanksNeed) {
                           HasSubstr("<--bind-to>\n<none>\n"), HasSubstr("<-n>\n<4>\n<program>\n")));
   EXPECT_THAT(lines, Contains("OMPI_MCA_btl_tcp_if_include=eth1"));
   EXPECT_THAT(lines, Contains("OMPI_MCA_oob_tcp_if_include=eth1"));
+  EXPECT_THAT(lines, Contains("OMPI_MCA_oob_tcp_keepalive_time=20"));
   EXPECT_THAT(text, Not(HasSubstr("--oversubscribe")));
 }
 
