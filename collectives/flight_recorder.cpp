@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -40,7 +39,7 @@ std::string_view tail(std::string_view text, std::size_t room) noexcept {
 template <std::size_t N>
 void put(FlightText<N>& to, std::string_view text) noexcept {
   text = tail(text, N - 1);
-  std::memcpy(to.data(), text.data(), text.size());
+  std::ranges::copy(text, to.begin());
   to[text.size()] = '\0';
 }
 
@@ -235,7 +234,7 @@ void FlightRecorder::set_where(std::string_view what, std::string_view layer,
   std::size_t used = 0;
   const auto append = [&](std::string_view text) {
     text = text.substr(0, std::min(text.size(), header.where.size() - 1 - used));
-    std::memcpy(header.where.data() + used, text.data(), text.size());
+    std::ranges::copy(text, header.where.begin() + static_cast<std::ptrdiff_t>(used));
     used += text.size();
   };
   append(what);
