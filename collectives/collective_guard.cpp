@@ -20,6 +20,7 @@ namespace {
 constexpr int kSpins = 200;  ///< tests before the host sleeps between them
 constexpr auto kPause = std::chrono::microseconds(30);
 constexpr auto kLongWait = std::chrono::seconds(1);
+constexpr auto kPatience = std::chrono::milliseconds(200);  ///< beyond what a rank takes to look up
 constexpr auto kLongPause = std::chrono::milliseconds(1);
 constexpr int kLookShare = 20;  ///< looking takes at most this part of the waiting
 constexpr int kLooksPerDeadline = 4;
@@ -126,7 +127,7 @@ std::optional<CollectiveGuard::GivenUp> CollectiveGuard::complete(const Call& ca
     // Abandoned with its buffer when it is given up: the library underneath may still write to it.
     const std::unique_ptr<PendingCollective> pending =
         group_.start_all_reduce(call.buffer, call.op, call.tag);
-    given_up = drive(*pending, ticket);
+    given_up = drive(*pending, ticket, call.own);
   } catch (const Error& error) {
     flight_->end(ticket, FlightOutcome::kFailed);
     flight_->leave(flight_group_, ticket.sequence);
@@ -138,11 +139,12 @@ std::optional<CollectiveGuard::GivenUp> CollectiveGuard::complete(const Call& ca
 }
 
 std::optional<CollectiveGuard::GivenUp> CollectiveGuard::drive(PendingCollective& pending,
-                                                               const FlightRecorder::Ticket& ticket) {
+                                                               const FlightRecorder::Ticket& ticket,
+                                                               const std::string& own) {
   using std::chrono::duration_cast;
   using std::chrono::milliseconds;
   const auto start = options_.clock->steady_now();
-  const auto look_every = std::min(options_.look_every, options_.deadline / kLooksPerDeadline);
+  const auto look_every = this->look_every();
   auto sign_of_life = start;
   auto next_look = start + look_every;
   bool first_look = true;
@@ -167,6 +169,7 @@ std::optional<CollectiveGuard::GivenUp> CollectiveGuard::drive(PendingCollective
       const auto cost = options_.clock->steady_now() - now;
       next_look = now + std::max<std::chrono::steady_clock::duration>(look_every, kLookShare * cost);
     }
+    if (!first_look) answer({ticket.sequence, own});
     if (now - sign_of_life > options_.deadline) {
       return GivenUp{ticket, duration_cast<milliseconds>(now - start), {}};
     }
@@ -179,8 +182,40 @@ std::optional<CollectiveGuard::GivenUp> CollectiveGuard::drive(PendingCollective
   return std::nullopt;
 }
 
+std::chrono::milliseconds CollectiveGuard::look_every() const {
+  return std::min(options_.look_every, options_.deadline / kLooksPerDeadline);
+}
+
 std::string CollectiveGuard::roll_call(const FlightRecorder::Ticket& ticket) const {
   return RollCall(*flight_, flight_group_, ticket.sequence).text();
+}
+
+void CollectiveGuard::answer(const Inquiry::Answer& own) {
+  if (group_.size() > Inquiry::kMostRanks) return;
+  if (!inquiry_) {
+    std::unique_ptr<SideChannel> channel = group_.side_channel();
+    if (channel == nullptr) return;
+    inquiry_.emplace(std::move(channel));
+  }
+  inquiry_->answer(own);
+}
+
+std::string CollectiveGuard::roll_call_with_questions(const FlightRecorder::Ticket& ticket,
+                                                      const std::string& own) {
+  const RollCall others(*flight_, flight_group_, ticket.sequence);
+  const std::vector<int> unknown = others.unknown();
+  if (unknown.empty() || !inquiry_) return others.text();
+  const std::vector<int>& world_ranks = group_.world_ranks();
+  std::vector<int> asked;
+  for (const int rank : unknown) {
+    asked.push_back(static_cast<int>(std::ranges::find(world_ranks, rank) - world_ranks.begin()));
+  }
+  std::map<int, Inquiry::Answer> answers;
+  for (const auto& [rank, answer] :
+       inquiry_->ask(asked, {ticket.sequence, own}, 2 * look_every() + kPatience, *options_.clock)) {
+    answers.emplace(world_ranks[static_cast<std::size_t>(rank)], answer);
+  }
+  return others.text(&answers);
 }
 
 std::optional<std::vector<std::string>> CollectiveGuard::gather_descriptions(const std::string& own) {
@@ -240,7 +275,7 @@ void CollectiveGuard::report_given_up(const Call& call, const GivenUp& given_up)
       "rank {} waited {} ms for the others of its group ({}) in debug collective {}, and gave up: {}\n"
       "where the ranks of its group are:\n{}\nits own last collectives:",
       group_.world_ranks()[static_cast<std::size_t>(group_.rank())], given_up.waited.count(),
-      rank_list(group_.world_ranks()), call.own, reason, roll_call(given_up.ticket));
+      rank_list(group_.world_ranks()), call.own, reason, roll_call_with_questions(given_up.ticket, call.own));
   flight_->leave(flight_group_, given_up.ticket.sequence);
   const FlightRecord record = flight_->record();
   const std::size_t first = record.calls.size() - std::min(record.calls.size(), kShownEntries);

@@ -18,6 +18,7 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/flight_recorder.hpp"
+#include "collectives/inquiry.hpp"
 #include "collectives/signature.hpp"
 #include "core/clock.hpp"
 
@@ -93,17 +94,25 @@ class CollectiveGuard {
   void run(const Call& call);
   /// Nothing when it has completed.
   std::optional<GivenUp> complete(const Call& call);
-  std::optional<GivenUp> drive(PendingCollective& pending, const FlightRecorder::Ticket& ticket);
+  std::optional<GivenUp> drive(PendingCollective& pending, const FlightRecorder::Ticket& ticket,
+                               const std::string& own);
   /// Every rank's text, by rank; nothing when some rank did not come.
   std::optional<std::vector<std::string>> gather_descriptions(const std::string& own);
   [[noreturn]] void report_mismatch(const Call& call);
   [[noreturn]] void report_given_up(const Call& call, const GivenUp& given_up);
+  [[nodiscard]] std::chrono::milliseconds look_every() const;
   [[nodiscard]] std::string roll_call(const FlightRecorder::Ticket& ticket) const;
+  /// Those who have asked where this rank waits get to know.
+  void answer(const Inquiry::Answer& own);
+  /// Asks the ranks whose files say nothing here, which takes a moment.
+  [[nodiscard]] std::string roll_call_with_questions(const FlightRecorder::Ticket& ticket,
+                                                     const std::string& own);
 
   Communicator& group_;
   Options options_;
   std::shared_ptr<FlightRecorder> flight_;
   std::size_t flight_group_;
+  std::optional<Inquiry> inquiry_;  ///< once this rank has waited, where the backend has messages
   std::int64_t iteration_ = 0;
   std::uint64_t sequence_ = 0;
   bool broken_ = false;

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/side_channel.hpp"
 #include "core/tensor.hpp"
 
 namespace amaxscope {
@@ -108,6 +109,10 @@ class Communicator {
   /// ranks; a negative color takes part and gets nullptr. The new group shares this one's counters and flight
   /// recorder, in which it is called as tag.what.
   std::unique_ptr<Communicator> split(int color, int key, const CollectiveTag& tag);
+
+  /// Texts outside of the order of collectives, also while one hangs. Null where the backend has no way to
+  /// send without waiting.
+  [[nodiscard]] virtual std::unique_ptr<SideChannel> side_channel() { return nullptr; }
 
   /// Ends the whole job with this status and does not return (ranks that are threads of a test get an
   /// exception).

@@ -53,6 +53,19 @@ class LoopbackPending final : public PendingCollective {
   bool done_ = false;
 };
 
+class LoopbackSideChannel final : public SideChannel {
+ public:
+  LoopbackSideChannel(std::shared_ptr<Rendezvous> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  void send(int to, std::string_view text) noexcept override {
+    group_->post(rank_, to, std::string(text.substr(0, kLongest)));
+  }
+  std::optional<SideMessage> receive() noexcept override { return group_->take(rank_); }
+
+ private:
+  std::shared_ptr<Rendezvous> group_;
+  int rank_;
+};
+
 class LoopbackCommunicator : public Communicator {
  public:
   LoopbackCommunicator(std::shared_ptr<Rendezvous> group, int rank, std::shared_ptr<TrafficCounters> counters)
@@ -60,6 +73,10 @@ class LoopbackCommunicator : public Communicator {
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return static_cast<int>(world_ranks().size()); }
+
+  [[nodiscard]] std::unique_ptr<SideChannel> side_channel() override {
+    return std::make_unique<LoopbackSideChannel>(group_, rank_);
+  }
 
   [[noreturn]] void abort(int status, std::string_view reason) override {
     const Error error(ErrorCode::kInternal,

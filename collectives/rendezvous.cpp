@@ -195,6 +195,20 @@ Rendezvous::Bytes Rendezvous::receive(int to, int from, std::size_t bytes) {
   return message;
 }
 
+void Rendezvous::post(int from, int to, std::string text) {
+  const std::scoped_lock lock(job_->mutex_);
+  posted_[to].push_back({from, std::move(text)});
+}
+
+std::optional<SideMessage> Rendezvous::take(int to) {
+  const std::scoped_lock lock(job_->mutex_);
+  std::deque<SideMessage>& waiting = posted_[to];
+  if (waiting.empty()) return std::nullopt;
+  SideMessage first = std::move(waiting.front());
+  waiting.pop_front();
+  return first;
+}
+
 void Rendezvous::leave(std::uint64_t number) {
   const std::scoped_lock lock(job_->mutex_);
   if (++operations_.at(number).departures == world_ranks_.size()) operations_.erase(number);

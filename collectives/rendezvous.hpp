@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
@@ -82,6 +83,9 @@ class Rendezvous {
   /// Blocks until `from` sends. Throws Error(kInternal) when it has ended, when the job fails, and on both
   /// ranks when it sends another number of bytes.
   Bytes receive(int to, int from, std::size_t bytes);
+  /// Leaves a text for `to`, which takes it when it likes.
+  void post(int from, int to, std::string text);
+  std::optional<SideMessage> take(int to);
   /// This rank has what it needs, or gives up; the last one out frees the operation.
   void leave(std::uint64_t number);
 
@@ -115,7 +119,8 @@ class Rendezvous {
   std::vector<int> world_ranks_;
   std::vector<std::uint64_t> next_;  ///< by rank: the number of its next call
   std::map<std::uint64_t, Operation> operations_;
-  std::map<std::pair<int, int>, Bytes> sent_;  ///< by sender and receiver: what was not received yet
+  std::map<std::pair<int, int>, Bytes> sent_;      ///< by sender and receiver: what was not received yet
+  std::map<int, std::deque<SideMessage>> posted_;  ///< by receiver
   std::map<std::pair<std::uint64_t, int>, Child> children_;  ///< until each member has asked
 };
 

@@ -37,6 +37,24 @@ const FlightCall* call_at(const FlightRecord& record, const FlightGroup& group, 
   return nullptr;
 }
 
+bool has_answered(const std::map<int, Inquiry::Answer>* answers, int rank, std::uint64_t sequence) {
+  if (answers == nullptr) return false;
+  const auto answer = answers->find(rank);
+  return answer != answers->end() && answer->second.sequence == sequence;
+}
+
+/// Of a rank whose file says nothing.
+std::string without_record(int rank, const std::map<int, Inquiry::Answer>* answers, const Error& error) {
+  if (answers == nullptr) return fmt::format("not known: {}", error.what());
+  const auto answer = answers->find(rank);
+  if (answer != answers->end()) {
+    return fmt::format("waits in another collective of the group: {} (it was asked by message)",
+                       answer->second.call);
+  }
+  return fmt::format("has not answered by message, so it waits in no collective of this group; not known: {}",
+                     error.what());
+}
+
 }  // namespace
 
 const FlightStatus* RollCall::status_of(int rank, Statuses& known) const {
@@ -127,8 +145,18 @@ std::string RollCall::follow(const FlightStatus& self, Statuses& known, Look& lo
   return circle;
 }
 
-std::string RollCall::text() const {
-  if (own_.directory().empty()) {
+std::vector<int> RollCall::unknown() const {
+  const FlightStatus self = own_.status();
+  Statuses known;
+  std::vector<int> ranks = self.groups[group_].world_ranks;
+  std::erase_if(ranks, [&](int rank) {
+    return rank == self.world_rank || (!own_.directory().empty() && status_of(rank, known) != nullptr);
+  });
+  return ranks;
+}
+
+std::string RollCall::text(const std::map<int, Inquiry::Answer>* answers) const {
+  if (own_.directory().empty() && answers == nullptr) {
     return "  not known: without a directory for flight records no rank can see another's";
   }
   const FlightRecord own = own_.record();
@@ -144,7 +172,12 @@ std::string RollCall::text() const {
       arrived.push_back(rank);
       continue;
     }
+    if (has_answered(answers, rank, sequence_)) {
+      arrived.push_back(rank);
+      continue;
+    }
     try {
+      AMAXSCOPE_CHECK(!own_.directory().empty(), ErrorCode::kIo, "there is no directory for flight records");
       const FlightRecord record = read_flight_record(FlightRecorder::file_of(own_.directory(), rank));
       const bool alive =
           process_state(record.status) != ProcessState::kGone && record.status.updated >= created_;
@@ -173,7 +206,7 @@ std::string RollCall::text() const {
       if (lines.size() == kMostRanksShown) {
         ++hidden;
       } else {
-        lines.push_back(fmt::format("  rank {}: not known: {}", rank, error.what()));
+        lines.push_back(fmt::format("  rank {}: {}", rank, without_record(rank, answers, error)));
       }
     }
   }

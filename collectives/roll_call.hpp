@@ -1,14 +1,16 @@
 // Who is where, asked by a rank that waits: from the flight records of the others, which need not take part
-// in this. Looks at files only; a rank whose file cannot be read is said to be unknown and changes nothing
-// else.
+// in this. Looks at files only; a rank whose file cannot be read is unknown, unless it has answered an
+// Inquiry, and changes nothing else.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/flight_recorder.hpp"
+#include "collectives/inquiry.hpp"
 
 namespace amaxscope {
 
@@ -27,9 +29,13 @@ class RollCall {
   /// Reads the files of the ranks of the group, and of those that the missing ones wait for.
   Look look();
 
+  /// The ranks of the group, by their world rank, whose files say nothing to this one.
+  [[nodiscard]] std::vector<int> unknown() const;
+
   /// Where each rank of the group is, and the last collectives of those that are missing: lines led by two
-  /// blanks and not ended by a newline.
-  [[nodiscard]] std::string text() const;
+  /// blanks and not ended by a newline. answers: what the unknown ones said when they were asked, by world
+  /// rank; null: nobody was asked.
+  [[nodiscard]] std::string text(const std::map<int, Inquiry::Answer>* answers = nullptr) const;
 
  private:
   using Statuses = std::map<int, std::optional<FlightStatus>>;

@@ -84,6 +84,10 @@ class MpiCommunicator : public Communicator {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return size_; }
 
+  [[nodiscard]] std::unique_ptr<SideChannel> side_channel() override {
+    return std::make_unique<MpiSideChannel>(comm_);
+  }
+
   [[noreturn]] void abort(int status, std::string_view reason) override {
     const std::string line =
         fmt::format("[rank {}] {}\n", world_ranks()[static_cast<std::size_t>(rank_)], reason);

@@ -1,5 +1,6 @@
 #include "collectives/mpi/mpi_handles.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -8,6 +9,9 @@
 namespace amaxscope {
 
 namespace {
+
+/// MPI's tag of these messages; those of Communicator::send have another.
+constexpr int kSideMessage = 1;
 
 /// Keeps the buffers until the process ends: nothing can be known of them once nobody tests their requests,
 /// and MPI cannot cancel a collective. Named so that a leak checker can be told of it
@@ -84,6 +88,40 @@ OwnedComm::~OwnedComm() {
   } else if (usable) {
     MPI_Comm_free(&comm_);
   }
+}
+
+MpiSideChannel::~MpiSideChannel() {
+  for (MpiRequest& request : sent_) comm_->abandon(std::move(request));
+}
+
+void MpiSideChannel::send(int to, std::string_view text) noexcept {
+  std::erase_if(sent_, completed);
+  text = text.substr(0, kLongest);
+  auto buffer = std::make_shared<Tensor>(DType::kU8, Shape{static_cast<std::int64_t>(text.size())});
+  std::ranges::copy(text, reinterpret_cast<char*>(buffer->mutable_view().data()));
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Isend(buffer->view().data(), static_cast<int>(text.size()), MPI_BYTE, to, kSideMessage,
+                comm_->get(), &request) != MPI_SUCCESS) {
+    return;
+  }
+  sent_.push_back({request, {std::move(buffer)}});
+}
+
+std::optional<SideMessage> MpiSideChannel::receive() noexcept {
+  int there = 0;
+  MPI_Status status;
+  if (MPI_Iprobe(MPI_ANY_SOURCE, kSideMessage, comm_->get(), &there, &status) != MPI_SUCCESS || there == 0) {
+    return std::nullopt;
+  }
+  std::array<char, kLongest> text{};
+  int length = 0;
+  // All of it is here: a text is never longer, and was sent without waiting for this call.
+  if (MPI_Recv(text.data(), static_cast<int>(text.size()), MPI_BYTE, status.MPI_SOURCE, kSideMessage,
+               comm_->get(), &status) != MPI_SUCCESS ||
+      MPI_Get_count(&status, MPI_BYTE, &length) != MPI_SUCCESS || length < 0) {
+    return std::nullopt;
+  }
+  return SideMessage{status.MPI_SOURCE, std::string(text.data(), static_cast<std::size_t>(length))};
 }
 
 MpiPending::MpiPending(std::shared_ptr<OwnedComm> comm, MpiRequest started, std::string_view operation,

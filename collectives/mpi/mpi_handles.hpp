@@ -44,6 +44,19 @@ class OwnedComm {
   std::vector<MpiRequest> abandoned_;
 };
 
+/// Messages with a tag of their own on a communicator.
+class MpiSideChannel final : public SideChannel {
+ public:
+  explicit MpiSideChannel(std::shared_ptr<OwnedComm> comm) : comm_(std::move(comm)) {}
+  ~MpiSideChannel() override;
+  void send(int to, std::string_view text) noexcept override;
+  std::optional<SideMessage> receive() noexcept override;
+
+ private:
+  std::shared_ptr<OwnedComm> comm_;
+  std::vector<MpiRequest> sent_;  ///< and not known to be complete
+};
+
 /// A started collective on a communicator.
 class MpiPending final : public PendingCollective {
  public:

@@ -58,6 +58,33 @@ class RollCallOf : public BackendTest {
   }
 };
 
+// As on machines with a log directory each.
+TEST_P(RollCallOf, RanksThatShareNoFilesAskEachOtherByMessage) {
+  on_ranks([&](Communicator& world) {
+    const FlightFolder folder(world);
+    const std::filesystem::path own = folder.path() / std::to_string(world.rank());
+    std::filesystem::create_directories(own);
+    const auto group = world.split(0, world.rank(), kTestTag);
+    group->record_into(FlightRecorder::in_directory(own, world.rank(), world.size()), "debug");
+    world.barrier(kTestTag);
+    if (world.rank() != world.size() - 1) {
+      CollectiveGuard guard(*group, {.deadline = milliseconds(400), .look_every = milliseconds(20)});
+      const std::string error = error_of(guard).what();
+      if (group->side_channel() != nullptr) {
+        EXPECT_THAT(error,
+                    AllOf(HasSubstr("\n  arrived: " + all_but_last() + "\n"),
+                          HasSubstr(fmt::format("\n  rank {}: has not answered by message, so it waits in no "
+                                                "collective of this group; not known: ",
+                                                world.size() - 1))));
+      } else {
+        EXPECT_THAT(error, AllOf(HasSubstr(fmt::format("\n  arrived: rank {}\n", world.rank())),
+                                 HasSubstr(fmt::format("\n  rank {}: not known: ", world.size() - 1))));
+      }
+    }
+    world.barrier(kTestTag);
+  });
+}
+
 TEST_P(RollCallOf, AtTheDeadlineEachRankIsSomewhere) {
   on_ranks([&](Communicator& world) {
     recorded(world, [&](Rank& self) {
@@ -159,7 +186,7 @@ TEST_P(RollCallOf, AFileThatCannotBeReadIsSaidAndBreaksNothing) {
         EXPECT_THAT(
             error_of(guard).what(),
             AllOf(::testing::AnyOf(HasSubstr("got on for 300 ms"), HasSubstr("has given this collective up")),
-                  HasSubstr(fmt::format("\n  rank {}: not known: ", world.size() - 1)),
+                  HasSubstr(fmt::format("\n  rank {}: ", world.size() - 1)), HasSubstr("not known: "),
                   HasSubstr("cannot be read: No such file or directory")));
       }
     });
