@@ -15,10 +15,10 @@ struct Preset {
   std::string_view yaml;     ///< as a user would write it
 };
 
-/// watch, nan, gap, full.
+/// watch, nan, diagnose, gap, full.
 std::span<const Preset> presets() noexcept;
 const Preset* find_preset(std::string_view name) noexcept;
-/// "watch, nan, gap, full".
+/// "watch, nan, diagnose, gap, full".
 std::string preset_names();
 
 }  // namespace amaxscope

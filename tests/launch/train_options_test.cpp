@@ -120,7 +120,7 @@ TEST(TrainOptions, WhatIsNotBuiltSaysSo) {
 TEST(TrainOptions, APresetIsOneOfThoseThatThereAreAndStandsAlone) {
   EXPECT_EQ(refusal([](TrainOptions& o) { o.preset = "watch"; }), "");
   EXPECT_EQ(refusal([](TrainOptions& o) { o.preset = "wach"; }),
-            "--preset wach: there are watch, nan, gap, full");
+            "--preset wach: there are watch, nan, diagnose, gap, full");
   EXPECT_THAT(refusal([](TrainOptions& o) { o.preset = "nan", o.config = "my.yaml"; }),
               HasSubstr("give one"));
 }
