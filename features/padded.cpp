@@ -15,6 +15,7 @@ void copy_rows(const TensorView& from, const MutableTensorView& to) {
   const auto width = static_cast<std::size_t>(bits_per_element(from.dtype())) / 8;
   const std::int64_t rows = std::min(from.rows(), to.rows());
   const std::size_t bytes = static_cast<std::size_t>(std::min(from.cols(), to.cols())) * width;
+  if (bytes == 0) return;
   const auto* source = static_cast<const std::byte*>(from.data());
   auto* target = static_cast<std::byte*>(to.data());
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -27,7 +28,7 @@ void copy_rows(const TensorView& from, const MutableTensorView& to) {
 
 Padded::Padded(const TensorView& x, std::int64_t multiple) : view_(x) {
   const Shape full{BlockLayout::up(x.rows(), multiple), BlockLayout::up(x.cols(), multiple)};
-  if (full.numel() == x.numel() && x.contiguous()) return;
+  if (full.rows() == x.rows() && full.cols() == x.cols() && x.contiguous()) return;
   copy_ = Tensor(x.dtype(), full);  // zeroed
   copy_rows(x, copy_);
   view_ = copy_.view();
