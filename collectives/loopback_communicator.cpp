@@ -1,15 +1,15 @@
 #include "collectives/loopback_communicator.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <thread>
 #include <utility>
 
+#include "collectives/last_line.hpp"
 #include "collectives/rendezvous.hpp"
+#include "collectives/split_members.hpp"
 #include "core/error.hpp"
 
 namespace amaxscope {
@@ -124,28 +124,22 @@ class LoopbackCommunicator : public Communicator {
   }
 
   std::unique_ptr<Communicator> do_split(int color, int key) override {
-    using Choice = std::array<int, 2>;  // color, key
-    const Choice own{color, key};
+    const SplitChoice own{color, key};
     Bytes sent(sizeof own);
-    std::memcpy(sent.data(), own.data(), sizeof own);
+    std::memcpy(sent.data(), &own, sizeof own);
     const std::uint64_t number = group_->arrive(rank_, {Kind::kSplit}, std::move(sent));
     const auto outcome = group_->wait(number);
     group_->leave(number);
     if (color < 0) return nullptr;
 
-    std::vector<std::pair<int, int>> members;  // key, rank here: sorts as the group is ordered
-    for (std::size_t rank = 0; rank < outcome->parts.size(); ++rank) {
-      Choice choice{};
-      std::memcpy(choice.data(), outcome->parts[rank].data(), sizeof choice);
-      if (choice[0] == color) members.emplace_back(choice[1], static_cast<int>(rank));
+    std::vector<SplitChoice> choices(outcome->parts.size());
+    for (std::size_t rank = 0; rank < choices.size(); ++rank) {
+      std::memcpy(&choices[rank], outcome->parts[rank].data(), sizeof choices[rank]);
     }
-    std::ranges::sort(members);
-    std::vector<int> child_world_ranks;
-    for (const auto& [member_key, rank] : members) {
-      child_world_ranks.push_back(world_ranks()[static_cast<std::size_t>(rank)]);
-    }
-    const auto child_rank = std::ranges::find(members, std::pair(key, rank_)) - members.begin();
-    return make_child(group_->child(number, color, child_world_ranks), static_cast<int>(child_rank));
+    const std::vector<int> members = split_members(choices, color);
+    const auto child_rank = std::ranges::find(members, rank_) - members.begin();
+    return make_child(group_->child(number, color, of_members(world_ranks(), members)),
+                      static_cast<int>(child_rank));
   }
 
   virtual std::unique_ptr<Communicator> make_child(std::shared_ptr<Rendezvous> group, int rank) const {
@@ -170,9 +164,7 @@ class SingleRankCommunicator final : public LoopbackCommunicator {
   using LoopbackCommunicator::LoopbackCommunicator;
 
   [[noreturn]] void abort(int status, std::string_view reason) override {
-    const std::string line = fmt::format("{}\n", reason);
-    std::fflush(nullptr);
-    static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
+    write_last_line(reason);
     std::_Exit(status);  // not exit(): destructors of a program in an unknown state do not run
   }
 

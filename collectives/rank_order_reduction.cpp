@@ -1,7 +1,9 @@
 #include "collectives/rank_order_reduction.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <type_traits>
+#include <vector>
 
 #include "core/error.hpp"
 
@@ -77,6 +79,16 @@ void reduce_in_order(std::span<const void* const> inputs, void* out, std::int64_
               fmt::format("{} tensors cannot be reduced over ranks; allowed: f64 f32 f16 bf16 "
                           "u32 i32 u64 i64",
                           to_string(dtype)));
+}
+
+void reduce_parts_in_order(const void* parts, int ranks, void* out, std::int64_t count, DType dtype,
+                           ReduceOp op) {
+  const std::size_t bytes = size_bytes(dtype, count);
+  std::vector<const void*> inputs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    inputs.push_back(static_cast<const std::byte*>(parts) + static_cast<std::size_t>(rank) * bytes);
+  }
+  reduce_in_order(inputs, out, count, dtype, op);
 }
 
 }  // namespace amaxscope

@@ -15,4 +15,8 @@ namespace amaxscope {
 void reduce_in_order(std::span<const void* const> inputs, void* out, std::int64_t count, DType dtype,
                      ReduceOp op);
 
+/// The same for the inputs of `ranks` ranks that lie one after the other from `parts` on.
+void reduce_parts_in_order(const void* parts, int ranks, void* out, std::int64_t count, DType dtype,
+                           ReduceOp op);
+
 }  // namespace amaxscope

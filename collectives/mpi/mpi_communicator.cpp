@@ -1,11 +1,11 @@
 #include "collectives/mpi/mpi_communicator.hpp"
 
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "collectives/last_line.hpp"
 #include "collectives/mpi/mpi_handles.hpp"
 #include "collectives/rank_order_reduction.hpp"
 #include "collectives/staged.hpp"
@@ -59,12 +59,7 @@ MPI_Op mpi_op(ReduceOp op) {
 /// `parts`: the ranks' values one after the other. In fp32, in the order of the ranks, rounded once.
 void reduce_gathered(const TensorView& parts, int ranks, const MutableTensorView& out, ReduceOp op) {
   if (out.numel() == 0) return;
-  std::vector<const void*> inputs;
-  for (int rank = 0; rank < ranks; ++rank) {
-    inputs.push_back(static_cast<const std::byte*>(parts.data()) +
-                     static_cast<std::size_t>(rank) * out.bytes());
-  }
-  reduce_in_order(inputs, out.data(), out.numel(), out.dtype(), op);
+  reduce_parts_in_order(parts.data(), ranks, out.data(), out.numel(), out.dtype(), op);
 }
 
 /// Takes the communicator over. Collective over it. `staging` may be null.
@@ -89,10 +84,7 @@ class MpiCommunicator : public Communicator {
   }
 
   [[noreturn]] void abort(int status, std::string_view reason) override {
-    const std::string line =
-        fmt::format("[rank {}] {}\n", world_ranks()[static_cast<std::size_t>(rank_)], reason);
-    std::fflush(nullptr);
-    static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));  // one write: ranks share the stream
+    write_last_line(fmt::format("[rank {}] {}", world_ranks()[static_cast<std::size_t>(rank_)], reason));
     MPI_Abort(MPI_COMM_WORLD, status);
     std::abort();  // MPI_Abort is not promised to end this process
   }

@@ -22,7 +22,7 @@ NcclError::NcclError(ncclResult_t result, std::string_view operation, std::sourc
     : Error(ErrorCode::kInternal, message(result, operation), site), result_(result) {}
 
 void check_nccl(ncclResult_t result, std::string_view operation, std::source_location site) {
-  if (result != ncclSuccess && result != ncclInProgress) [[unlikely]] {
+  if (!is_accepted(result)) [[unlikely]] {
     throw NcclError(result, operation, site);
   }
 }

@@ -25,8 +25,12 @@ class NcclError : public Error {
   ncclResult_t result_;
 };
 
-/// Throws NcclError unless the call is done or under way (ncclInProgress, which communicators that do not
-/// block answer).
+/// Whether the call is done or under way (ncclInProgress, which communicators that do not block answer).
+constexpr bool is_accepted(ncclResult_t result) noexcept {
+  return result == ncclSuccess || result == ncclInProgress;
+}
+
+/// Throws NcclError unless the call is accepted.
 void check_nccl(ncclResult_t result, std::string_view operation,
                 std::source_location site = std::source_location::current());
 

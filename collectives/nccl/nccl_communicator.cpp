@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "collectives/last_line.hpp"
 #include "collectives/nccl/nccl_api.hpp"
 #include "collectives/nccl/nccl_backend.hpp"
 #include "collectives/nccl/nccl_group.hpp"
 #include "collectives/nccl/nccl_host_operation.hpp"
 #include "collectives/rank_order_reduction.hpp"
+#include "collectives/split_members.hpp"
 #include "core/cuda/cuda_device.hpp"
 #include "core/cuda/cuda_error.hpp"
 
@@ -46,21 +47,13 @@ void copy_from(const TensorView& view, std::span<std::byte> bytes) {
   if (!bytes.empty()) std::memcpy(bytes.data(), view.data(), bytes.size());
 }
 
-/// `parts`: the ranks' values one after the other. In fp32, in the order of the ranks, rounded once.
-void reduce_parts(Bytes parts, void* out, std::int64_t count, DType dtype, ReduceOp op) {
-  const std::size_t each = size_bytes(dtype, count);
-  std::vector<const void*> inputs;
-  for (std::size_t at = 0; at < parts.size(); at += each) inputs.push_back(parts.data() + at);
-  reduce_in_order(inputs, out, count, dtype, op);
-}
-
 /// Between these the calls are one. They are ended whatever happens in between.
 ncclResult_t grouped(const std::function<ncclResult_t()>& calls) {
   ncclResult_t result = ncclGroupStart();
   if (result != ncclSuccess) return result;
   result = calls();
   const ncclResult_t ended = ncclGroupEnd();
-  return result == ncclSuccess || result == ncclInProgress ? ended : result;
+  return is_accepted(result) ? ended : result;
 }
 
 class NcclCommunicator final : public Communicator {
@@ -85,10 +78,7 @@ class NcclCommunicator final : public Communicator {
 
   [[noreturn]] void abort(int status, std::string_view reason) override {
     if (abort_job_) abort_job_(status, reason);
-    const std::string line =
-        fmt::format("[rank {}] {}\n", world_ranks()[static_cast<std::size_t>(rank_)], reason);
-    std::fflush(nullptr);
-    static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
+    write_last_line(fmt::format("[rank {}] {}", world_ranks()[static_cast<std::size_t>(rank_)], reason));
     std::_Exit(status);  // not exit(): destructors would wait for ranks and the device
   }
 
@@ -246,6 +236,7 @@ class NcclCommunicator final : public Communicator {
           count_(count),
           op_(op),
           gathers_(rounds_in_between(dtype, op)),
+          ranks_(owner.size_),
           operation_(owner.group_, gathers_ ? "ncclAllGather" : "ncclAllReduce",
                      {.in = size_bytes(dtype, count),
                       .out = size_bytes(dtype, count) * static_cast<std::size_t>(gathers_ ? owner.size_ : 1),
@@ -265,7 +256,8 @@ class NcclCommunicator final : public Communicator {
     [[nodiscard]] Bytes result() {
       if (!gathers_) return operation_.out();
       reduced_ = Tensor(dtype_, {count_});
-      reduce_parts(operation_.out(), reduced_.mutable_view().data(), count_, dtype_, op_);
+      reduce_parts_in_order(operation_.out().data(), ranks_, reduced_.mutable_view().data(), count_, dtype_,
+                            op_);
       return {static_cast<const std::byte*>(std::as_const(reduced_).view().data()), reduced_.bytes()};
     }
 
@@ -274,6 +266,7 @@ class NcclCommunicator final : public Communicator {
     std::int64_t count_;
     ReduceOp op_;
     bool gathers_;
+    int ranks_;
     NcclHostOperation operation_;
     Tensor reduced_;
   };
@@ -302,7 +295,7 @@ class NcclCommunicator final : public Communicator {
       if (io.numel() == 0) continue;
       const ncclResult_t result = ncclAllReduce(io.data(), io.data(), static_cast<std::size_t>(io.numel()),
                                                 nccl_type(io.dtype()), nccl_op(op), comm, stream);
-      if (result != ncclSuccess && result != ncclInProgress) return result;
+      if (!is_accepted(result)) return result;
     }
     return ncclSuccess;
   }
@@ -337,16 +330,16 @@ class NcclCommunicator final : public Communicator {
           const std::size_t at = static_cast<std::size_t>(peer) * slice;
           ncclResult_t result =
               ncclSend(static_cast<std::byte*>(from) + at, slice, ncclUint8, peer, comm, stream);
-          if (result == ncclSuccess || result == ncclInProgress) {
+          if (is_accepted(result)) {
             result = ncclRecv(static_cast<std::byte*>(to) + at, slice, ncclUint8, peer, comm, stream);
           }
-          if (result != ncclSuccess && result != ncclInProgress) return result;
+          if (!is_accepted(result)) return result;
         }
         return ncclSuccess;
       });
     });
     operation.wait();
-    reduce_parts(operation.out(), out.data(), out.numel(), out.dtype(), op);
+    reduce_parts_in_order(operation.out().data(), size_, out.data(), out.numel(), out.dtype(), op);
   }
 
   std::shared_ptr<NcclGroup> group_;
@@ -360,22 +353,15 @@ std::unique_ptr<Communicator> NcclCommunicator::do_split(int color, int key) {
   const Tensor own = Tensor::of<std::int32_t>({color, key}, {1, 2});
   Tensor all(DType::kI32, {size_, 2});
   do_all_gather(own, all);
-  std::vector<std::pair<int, int>> members;  // key, rank here: sorts as the group is ordered
-  const std::span<const std::int32_t> choices = std::as_const(all).values<std::int32_t>();
-  for (int rank = 0; rank < size_; ++rank) {
-    const auto at = static_cast<std::size_t>(2 * rank);
-    if (choices[at] == color) members.emplace_back(choices[at + 1], rank);
-  }
-  std::ranges::sort(members);
+  std::vector<SplitChoice> choices;
+  const std::span<const std::int32_t> said = std::as_const(all).values<std::int32_t>();
+  for (std::size_t at = 0; at < said.size(); at += 2) choices.push_back({said[at], said[at + 1]});
   auto child = split_comm(group_->comm(), color, key, group_->device(), group_->limits(),
                           [&] { group_->wait_ready("ncclCommSplit"); });
   if (child == nullptr) return nullptr;
-  std::vector<int> child_world_ranks;
-  for (const auto& [member_key, rank] : members) {
-    child_world_ranks.push_back(world_ranks()[static_cast<std::size_t>(rank)]);
-  }
-  return std::make_unique<NcclCommunicator>(std::move(child), std::move(child_world_ranks), abort_job_,
-                                            shared_counters());
+  return std::make_unique<NcclCommunicator>(std::move(child),
+                                            of_members(world_ranks(), split_members(choices, color)),
+                                            abort_job_, shared_counters());
 }
 
 }  // namespace

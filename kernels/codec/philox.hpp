@@ -24,4 +24,13 @@ constexpr PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key) noex
   return counter;
 }
 
+/// The random bits with which NVFP4 rounds a block of 16: of the tensor's key, of how often it was quantized
+/// before (below 2^63), of the direction (1: columnwise) and the block's place in it. docs/recipes.md has it.
+constexpr PhiloxCounter rounding_draw(std::uint64_t key, std::uint64_t call, std::uint32_t columnwise,
+                                      std::uint64_t block) noexcept {
+  const auto low = [](std::uint64_t word) { return static_cast<std::uint32_t>(word); };
+  return philox4x32_10({low(block), low(block >> 32), low(call), low(call >> 32) * 2U + columnwise},
+                       {low(key), low(key >> 32)});
+}
+
 }  // namespace amaxscope

@@ -118,11 +118,7 @@ class Encoder {
     return {scale, nvfp4_encode_multiplier(scale, level_)};
   }
   [[nodiscard]] PhiloxCounter draw(std::uint64_t block) const {
-    const StochasticRounding& random = *cast_.stochastic;
-    const auto low = [](std::uint64_t word) { return static_cast<std::uint32_t>(word); };
-    return philox4x32_10(
-        {low(block), low(block >> 32), low(random.call), low(random.call >> 32) * 2U + columnwise_},
-        {low(random.key), low(random.key >> 32)});
+    return rounding_draw(cast_.stochastic->key, cast_.stochastic->call, columnwise_, block);
   }
 
   const Nvfp4Cast& cast_;

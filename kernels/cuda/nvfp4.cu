@@ -110,10 +110,7 @@ class Encoder {
     return {scale, nvfp4_encode_multiplier(scale, level_)};
   }
   __device__ PhiloxCounter draw(std::uint64_t block) const {
-    const auto low = [](std::uint64_t word) { return static_cast<std::uint32_t>(word); };
-    return philox4x32_10(
-        {low(block), low(block >> 32), low(arguments_.call), low(arguments_.call >> 32) * 2U + columnwise_},
-        {low(arguments_.key), low(arguments_.key >> 32)});
+    return rounding_draw(arguments_.key, arguments_.call, columnwise_, block);
   }
 
   const Nvfp4Arguments& arguments_;
