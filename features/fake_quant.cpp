@@ -80,6 +80,13 @@ Decision FakeQuant::modify_tensor_enabled(const LayerDescription&, Gemm gemm, Te
   return params == nullptr ? Decision::never() : Decision::of(params->schedule, iteration);
 }
 
+bool FakeQuant::takes_amax_over_tp(const InspectedTensor& weight, std::int64_t iteration,
+                                   AmaxScope session_default) const {
+  return lists_amax_over_tp(config(), weight, iteration, session_default, [](const FeatureParams& params) {
+    return has_tensor_amax(format_of(params).recipe);
+  });
+}
+
 bool FakeQuant::directions_alike(const FeatureParams& params) const {
   return format_of(params).recipe == RecipeKind::kCurrent;
 }

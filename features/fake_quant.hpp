@@ -29,6 +29,8 @@ class FakeQuant final : public Feature {
                                           std::int64_t iteration) const override;
   [[nodiscard]] Decision modify_tensor_enabled(const LayerDescription& layer, Gemm gemm, TensorKind tensor,
                                                std::int64_t iteration) const override;
+  [[nodiscard]] bool takes_amax_over_tp(const InspectedTensor& weight, std::int64_t iteration,
+                                        AmaxScope session_default) const override;
   [[nodiscard]] bool directions_alike(const FeatureParams& params) const override;
   /// Operands come back in the layer's compute dtype, results in their own.
   [[nodiscard]] std::shared_ptr<QuantizedTensor> modify_tensor(const ModifyContext& context) override;

@@ -55,6 +55,12 @@ Decision PerTensorScaling::modify_tensor_enabled(const LayerDescription& layer, 
   return Decision::of(params->schedule, iteration);
 }
 
+bool PerTensorScaling::takes_amax_over_tp(const InspectedTensor& weight, std::int64_t iteration,
+                                          AmaxScope session_default) const {
+  return is_served(*weight.description) && lists_amax_over_tp(config(), weight, iteration, session_default,
+                                                              [](const FeatureParams&) { return true; });
+}
+
 std::shared_ptr<QuantizedTensor> PerTensorScaling::modify_tensor(const ModifyContext& context) {
   AMAXSCOPE_CHECK(context.default_quantizer != nullptr, ErrorCode::kUsage,
                   "layer {}: {} has no quantizer of the recipe for {}, so no format to scale to",

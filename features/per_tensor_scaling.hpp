@@ -22,6 +22,8 @@ class PerTensorScaling final : public Feature {
   [[nodiscard]] bool modifies_to_quantized(const LayerDescription&, Gemm, TensorKind) const override {
     return true;
   }
+  [[nodiscard]] bool takes_amax_over_tp(const InspectedTensor& weight, std::int64_t iteration,
+                                        AmaxScope session_default) const override;
   [[nodiscard]] std::shared_ptr<QuantizedTensor> modify_tensor(const ModifyContext& context) override;
 };
 

@@ -186,6 +186,15 @@ Decision QuantizationStats::inspect_tensor_enabled(const InspectedTensor& tensor
                      : Decision::of(params->schedule, iteration);
 }
 
+bool QuantizationStats::takes_amax_over_tp(const InspectedTensor& weight, std::int64_t iteration,
+                                           AmaxScope /*session_default*/) const {
+  const auto known = tensors_.find(&weight);
+  if (known == tensors_.end() || !known->second.params->schedule.due(iteration)) return false;
+  return std::ranges::any_of(known->second.what_ifs, [&](const auto& entry) {
+    return entry.first != weight.recipe && has_tensor_amax(entry.first);
+  });
+}
+
 const Measured* QuantizationStats::measured_for(const Measure& measure, Now& now) const {
   const InspectContext& context = now.context;
   const Name& name = measure.request.name;

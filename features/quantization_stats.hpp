@@ -50,6 +50,9 @@ class QuantizationStats : public Feature {
   /// With a what-if of delayed scaling: at every iteration until the last due one, for its history.
   [[nodiscard]] Decision inspect_tensor_enabled(const InspectedTensor& tensor,
                                                 std::int64_t iteration) const override;
+  /// For what-ifs of other recipes than the running one.
+  [[nodiscard]] bool takes_amax_over_tp(const InspectedTensor& weight, std::int64_t iteration,
+                                        AmaxScope session_default) const override;
   void inspect_tensor(const InspectContext& context) override;
   /// The amax histories of delayed what-ifs, the age of scales, and what rounding errors are compared with.
   void save_state(FeatureState& state) const override { kept_.save(state); }

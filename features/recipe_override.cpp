@@ -19,9 +19,7 @@ RecipeKind recipe_of(const FeatureParams& params) {
   return parse_recipe(params.get_string(kRecipe, "")).value_or(RecipeKind::kNone);
 }
 
-bool has_tensor_scale(RecipeKind recipe) {
-  return recipe == RecipeKind::kDelayed || recipe == RecipeKind::kCurrent || recipe == RecipeKind::kNvfp4;
-}
+bool has_tensor_scale(RecipeKind recipe) { return recipe == RecipeKind::kDelayed || has_tensor_amax(recipe); }
 
 /// Of a tensor that some GEMM selects under delayed scaling: the schedules.
 std::vector<Schedule> delayed_schedules(const FeatureConfig& config, TensorKind tensor) {
@@ -117,6 +115,12 @@ DelayedHistory& RecipeOverride::history_for(const ModifyContext& context) {
                   "layer {}: {} of {} is not registered, so it has no amax history", context.layer.name,
                   label(), to_string(context.tensor));
   return history->second;
+}
+
+bool RecipeOverride::takes_amax_over_tp(const InspectedTensor& weight, std::int64_t iteration,
+                                        AmaxScope session_default) const {
+  return lists_amax_over_tp(config(), weight, iteration, session_default,
+                            [](const FeatureParams& params) { return has_tensor_amax(recipe_of(params)); });
 }
 
 std::shared_ptr<QuantizedTensor> RecipeOverride::modify_tensor(const ModifyContext& context) {

@@ -1,5 +1,7 @@
 #include "features/scoped_amax.hpp"
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "kernels/amax.hpp"
 
@@ -29,7 +31,22 @@ AmaxScope amax_scope_of(const FeatureParams& params, AmaxScope session_default) 
   return parse_amax_scope(params.get_string(kKey, to_string(session_default))).value_or(session_default);
 }
 
+bool lists_amax_over_tp(const FeatureConfig& config, const InspectedTensor& weight, std::int64_t iteration,
+                        AmaxScope session_default, bool (*has_amax)(const FeatureParams&)) {
+  return std::ranges::any_of(kAllGemms, [&](Gemm gemm) {
+    const FeatureParams* const params = config.params(gemm, TensorKind::kWeight);
+    return params != nullptr && params->schedule.due(iteration) && has_amax(*params) &&
+           reduces_amax(amax_scope_of(*params, session_default), *weight.description, TensorKind::kWeight);
+  });
+}
+
 std::uint32_t scoped_amax(const ModifyContext& context) {
+  if (context.tp_amax != nullptr &&
+      reduces_amax(amax_scope_of(context.params, context.amax_scope), context.layer, context.tensor)) {
+    const std::optional<std::uint32_t> known =
+        context.tp_amax->known(context.layer.name, to_string(context.tensor), context.x);
+    if (known) return *known;
+  }
   std::uint32_t amax = amax_bits(context.x);
   reduce_scoped(context, {&amax, 1});
   return amax;

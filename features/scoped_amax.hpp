@@ -16,6 +16,12 @@ KeySchema amax_scope_key();
 /// The key's value, or the session's default.
 AmaxScope amax_scope_of(const FeatureParams& params, AmaxScope session_default);
 
+/// Whether a feature that makes a scale from the amax of a tensor takes one of this weight over tp in this
+/// iteration: some GEMM lists it, that is due, has_amax says its keys ask for such a scale, and the ranks of
+/// the scope hold parts of it.
+bool lists_amax_over_tp(const FeatureConfig& config, const InspectedTensor& weight, std::int64_t iteration,
+                        AmaxScope session_default, bool (*has_amax)(const FeatureParams&));
+
 /// Bits of max |x| over the ranks of the scope: a collective over tp_group where reduces_amax says so, with 0
 /// from a rank whose shard is empty.
 std::uint32_t scoped_amax(const ModifyContext& context);

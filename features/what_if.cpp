@@ -16,11 +16,27 @@ namespace {
 
 TensorKind kind_of(const InspectedTensor& tensor) { return tensor.kind.value_or(TensorKind::kActivation); }
 
+bool is_reduced(const InspectContext& context) {
+  const Layout layout = context.tensor.layout;
+  return context.tp_amax != nullptr && (layout == Layout::kShard0 || layout == Layout::kShard1);
+}
+
 void reduce_over_shards(const InspectContext& context, std::span<std::uint32_t> amaxes) {
   const InspectedTensor& tensor = context.tensor;
-  const bool sharded = tensor.layout == Layout::kShard0 || tensor.layout == Layout::kShard1;
-  if (!sharded || context.tp_amax == nullptr) return;
+  if (!is_reduced(context)) return;
   context.tp_amax->reduce(amaxes, {.what = "what-if amax", .layer = tensor.layer, .tensor = tensor.name});
+}
+
+/// Of all ranks' shards.
+std::uint32_t whole_amax(const InspectContext& context) {
+  if (is_reduced(context)) {
+    const std::optional<std::uint32_t> known =
+        context.tp_amax->known(context.tensor.layer, context.tensor.name, context.x);
+    if (known) return *known;
+  }
+  std::uint32_t amax = context.x.numel() == 0 ? 0U : context.amax();
+  reduce_over_shards(context, {&amax, 1});
+  return amax;
 }
 
 /// Takes out what padding with zeros brought in: elements that are exact and blocks of nothing else.
@@ -65,9 +81,7 @@ Measured WhatIf::measure_one_scale(const InspectContext& context, bool with_roun
     measured.flags = flags_of(slot.clamp);
     if (!slot.has_history) measured.flags.emplace_back("no_history");
   } else {
-    std::uint32_t amax = context.x.numel() == 0 ? 0U : amax_bits(context.x);
-    reduce_over_shards(context, {&amax, 1});
-    const ScaleFromAmax from_amax = scale_from_amax(amax, {.max_value = fp8_max(format_)});
+    const ScaleFromAmax from_amax = scale_from_amax(whole_amax(context), {.max_value = fp8_max(format_)});
     scale = from_amax.scale;
     measured.flags = flags_of(from_amax.clamp);
   }

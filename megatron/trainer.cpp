@@ -199,6 +199,7 @@ StepReport Trainer::step(const BatchSource& batches) {
   for (Parameter* const parameter : parameters) parameter->zero_gradient();
   StepReport report;
   report.iteration = iteration_;
+  if (session_ != nullptr) session_->weights_are_final();
   evaluate_if_due(report);
   report.loss = run_micro_batches(batches);
   model_->complete_gradients();

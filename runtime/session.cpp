@@ -84,7 +84,10 @@ void DebugSession::Impl::step() {
     flight_->set_iteration(iteration);
     flight_->set_where("training");
   }
-  if (tp_amax_ != nullptr) guarded_.guard(groups_.tp, "amax").set_iteration(iteration);
+  if (tp_amax_ != nullptr) {
+    guarded_.guard(groups_.tp, "amax").set_iteration(iteration);
+    tp_amax_->forget();
+  }
   act_on(events);
 }
 
@@ -216,6 +219,7 @@ LayerHandle DebugSession::layer(const LayerDescription& description, OperandQuan
   return impl_->layer(description, std::move(parents));
 }
 void DebugSession::freeze() { impl_->freeze(); }
+void DebugSession::weights_are_final() { impl_->weights_are_final(); }
 std::int64_t DebugSession::iteration() const noexcept { return impl_->iteration; }
 bool DebugSession::enabled() const noexcept { return impl_->enabled; }
 bool DebugSession::detached() const noexcept { return impl_->detached; }

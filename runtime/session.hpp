@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -93,6 +94,9 @@ class LayerHandle {
   /// The debug quantizer of a tensor, ready for this iteration; null when nothing is to be done after all
   /// (the layer is then inactive until it next may act). Call it when active().
   [[nodiscard]] DebugQuantizer* quantizer(TensorKind tensor) const;
+  /// Where the weight's values are, for weights_are_final(), which asks; it must be possible to as long as
+  /// that is called. Does nothing where nothing can happen in this layer.
+  void set_weight(std::function<TensorView()> values) const;
 
  private:
   friend class DebugSession;
@@ -135,6 +139,12 @@ class DebugSession {
   /// nothing after. Observing goes on, and so does a feature that alters numerics: ranks agree as before.
   /// Under the policy kAbort a run whose logs are not complete has failed, which the trainer says at its end.
   [[nodiscard]] const std::optional<std::string>& write_failure() const noexcept;
+
+  /// No weight changes from now on until the next step(). Amaxes over tp that features take of weights in
+  /// this iteration are reduced now, in one call for all layers that were told where their weight is; without
+  /// it there is one collective for each. Local when there are none, else collective over tp. Errors end what
+  /// they end in step().
+  void weights_are_final();
 
   /// The trainer's loss, gradient norm, learning rate, ...; written by rank 0 of the world with this
   /// iteration.

@@ -28,6 +28,7 @@ struct LayerHandle::State {
   OperandQuantizers parents;
   DebugServices services;
   LayerParts parts;  ///< quantizers: none without features
+  std::function<TensorView()> weight = {};
   Gate gate;
   std::int64_t planned_iteration = -1;
   bool any_enabled = false;
@@ -45,6 +46,7 @@ class DebugSession::Impl {
 
   LayerHandle layer(const LayerDescription& description, OperandQuantizers parents);
   void freeze();
+  void weights_are_final();
   void scalar(std::string_view name, double value);
   void observe(std::string_view name, std::string_view kind, const TensorView& view, Layout layout,
                const TensorMoment& moment);
@@ -110,6 +112,8 @@ class DebugSession::Impl {
                         ActiveConfig& active);
   FreeTensor& free_tensor(std::string_view name, std::string_view tensor, Layout layout, Phase phase,
                           bool base, Communicator* group);
+  /// Whether the amax of this layer's weight is taken over tp in this iteration.
+  [[nodiscard]] bool takes_weight_amax(const LayerHandle::State& state) const;
   /// Declares what the features want to know of it.
   static void register_free(const FreeTensor& target, const std::vector<Feature*>& features,
                             ActiveConfig& active);

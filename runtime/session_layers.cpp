@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "kernels/amax.hpp"
 #include "runtime/quantizers/plan_check.hpp"
 #include "runtime/session_impl.hpp"
 
@@ -58,6 +59,10 @@ DebugQuantizer* LayerHandle::quantizer(TensorKind tensor) const {
   if (!state_->any_enabled) return nullptr;
   DebugQuantizer& quantizer = *state_->parts.quantizers[static_cast<std::size_t>(tensor)];
   return quantizer.any_feature_enabled() ? &quantizer : nullptr;
+}
+
+void LayerHandle::set_weight(std::function<TensorView()> values) const {
+  if (state_ != nullptr) state_->weight = std::move(values);
 }
 
 std::vector<Feature*> DebugSession::Impl::admit(const LayerDescription& description, ActiveConfig& active) {
@@ -141,6 +146,36 @@ LayerParts DebugSession::Impl::make_parts(const LayerHandle::State& state, std::
                                  fmt::join(names, ", ")));
   active.registrations_changed = true;
   return parts;
+}
+
+bool DebugSession::Impl::takes_weight_amax(const LayerHandle::State& state) const {
+  if (!state.weight || state.services.tp_amax == nullptr || iteration < state.gate.next) return false;
+  const InspectedTensor& weight =
+      state.parts.quantizers[static_cast<std::size_t>(TensorKind::kWeight)]->inspected();
+  return std::ranges::any_of(state.parts.features, [&](const Feature* feature) {
+    return feature->takes_amax_over_tp(weight, iteration, options_.amax_scope);
+  });
+}
+
+void DebugSession::Impl::weights_are_final() {
+  if (!enabled || tp_amax_ == nullptr) return;
+  std::vector<AmaxReducer::Settled> weights;
+  for (const auto& [name, state] : layers_) {  // by name: in the same order on all ranks
+    if (!takes_weight_amax(*state)) continue;
+    const TensorView values = state->weight();
+    if (values.device().kind != DeviceKind::kCpu)
+      continue;  // its amax stays where it is: no host waits for it
+    weights.push_back({.layer = name,
+                       .tensor = std::string(to_string(TensorKind::kWeight)),
+                       .x = values,
+                       .amax = values.numel() == 0 ? 0U : amax_bits(values)});
+  }
+  if (weights.empty()) return;
+  try {
+    tp_amax_->reduce_ahead(weights, {.what = "amaxes of all weights"});
+  } catch (const Error& error) {
+    fail(error);
+  }
 }
 
 void DebugSession::Impl::set_reduction_group(Communicator* group) {

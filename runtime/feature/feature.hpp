@@ -216,6 +216,13 @@ class Feature {
   [[nodiscard]] virtual bool modifies_to_quantized(const LayerDescription&, Gemm, TensorKind) const {
     return false;
   }
+  /// Whether a hook will take the amax of this weight over the ranks of tp in this iteration, so that those
+  /// of all weights can be reduced together before any layer runs. Like every decision the same on all ranks;
+  /// yes when in doubt costs one word of that reduction.
+  [[nodiscard]] virtual bool takes_amax_over_tp(const InspectedTensor& /*weight*/, std::int64_t /*iteration*/,
+                                                AmaxScope /*session_default*/) const {
+    return false;
+  }
   /// Whether inspect_tensor wants InspectContext::gemm of results: layers then keep originals until they are
   /// used.
   [[nodiscard]] virtual bool needs_gemm_inputs() const { return false; }

@@ -26,4 +26,9 @@ std::int64_t block_extent(RecipeKind recipe) noexcept;
 /// What the extents of an operand must be multiples of: block_extent, but 1 where blocks may be cut (block).
 std::int64_t required_multiple(RecipeKind recipe) noexcept;
 
+/// Whether a tensor's codes have a scale from its own amax (current scaling; NVFP4 beside those of blocks).
+constexpr bool has_tensor_amax(RecipeKind recipe) noexcept {
+  return recipe == RecipeKind::kCurrent || recipe == RecipeKind::kNvfp4;
+}
+
 }  // namespace amaxscope

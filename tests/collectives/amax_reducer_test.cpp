@@ -122,6 +122,42 @@ TEST_P(AmaxReduction, TensorsAreReducedInPlaceInOneCall) {
   });
 }
 
+TEST_P(AmaxReductionTogether, TensorsReducedAheadNeedNoFurtherCall) {
+  on_ranks([&](Communicator& world) {
+    CollectiveGuard guard(world, {});
+    AmaxReducer reducer(guard);
+    const auto rank = static_cast<std::uint32_t>(world.rank());
+    const auto last = static_cast<std::uint32_t>(world.size() - 1);
+    Tensor x = Tensor::of<float>({1, 2, 3}, {3});
+    const Tensor empty(DType::kF32, {0, 4});
+    const std::vector<AmaxReducer::Settled> settled = {
+        {.layer = "fc1", .tensor = "weight", .x = x, .amax = 40 + rank},
+        {.layer = "fc2", .tensor = "weight", .x = empty, .amax = 0}};
+    reducer.reduce_ahead(settled, {.what = "weights"});
+    EXPECT_EQ(world.counters().calls(Traffic::kDebug), 1U);
+
+    EXPECT_EQ(reducer.known("fc1", "weight", x), std::optional(40 + last));
+    EXPECT_EQ(reducer.known("fc2", "weight", empty), std::optional(0U));
+    EXPECT_EQ(reducer.known("fc1", "activation", x), std::nullopt);
+    std::vector<std::uint32_t> amaxes = {40 + rank, 0};  // 0: a direction that is not made
+    reducer.reduce(amaxes, {.what = "amax", .layer = "fc1", .tensor = "weight"});
+    EXPECT_THAT(amaxes, ::testing::ElementsAre(40 + last, 0U));
+    EXPECT_EQ(world.counters().calls(Traffic::kDebug), 1U);
+
+    std::vector<std::uint32_t> other = {41 + rank};
+    EXPECT_THROW(reducer.reduce(other, {.what = "amax", .layer = "fc1", .tensor = "weight"}), Error);
+    x.values<float>()[1] = 5;
+    EXPECT_THROW(static_cast<void>(reducer.known("fc1", "weight", x)), Error);
+    const Tensor copy = Tensor::of<float>({1, 2, 3}, {3});
+    EXPECT_THROW(static_cast<void>(reducer.known("fc1", "weight", copy)), Error);
+
+    reducer.forget();
+    EXPECT_EQ(reducer.known("fc1", "weight", x), std::nullopt);
+    reducer.reduce(amaxes, {.what = "amax", .layer = "fc1", .tensor = "weight"});
+    EXPECT_EQ(world.counters().calls(Traffic::kDebug), 2U);
+  });
+}
+
 TEST_P(AmaxReductionTogether, ABrokenGuardTakesNoTensors) {
   on_ranks([&](Communicator& world) {
     const auto group = world.split(0, world.rank(), kTestTag);

@@ -124,6 +124,34 @@ updates:
       stats: [rms, update_ratio, lost_updates%, adam_ratio]
 )";
 
+TEST(DebugTraining, AmaxesOfAllWeightsTakeOneCallAStep) {
+  constexpr const char* kFakeWeights = R"(
+all:
+  enabled: True
+  layers: {layer_types: [all]}
+  transformer_engine:
+    FakeQuant: {enabled: True, gemms: [fprop, dgrad], tensors: [weight], quant_format: FP8E4M3}
+)";
+  run_loopback_ranks(2, [&](Communicator& tp) {
+    std::vector<Seen> seen;
+    const FeatureRegistry registry = with_recorder(seen);
+    DebugSession session(registry, SessionGroups{.world = &tp, .tp = &tp, .dp_cp = nullptr, .stage = &tp},
+                         session_options(kFakeWeights));
+    TrainerOptions options;
+    options.model = small_model();
+    options.micro_batches = 2;
+    Trainer trainer(options, {.world = &tp, .tp = &tp, .dp = nullptr, .amax = &tp}, &session);
+    trainer.run(1, random_batches(), [](const StepReport&) {});
+    for (int step = 0; step < 2; ++step) {
+      tp.barrier({.traffic = Traffic::kTrainer, .what = "test"});
+      const std::uint64_t before = tp.counters().calls(Traffic::kDebug);
+      trainer.run(1, random_batches(), [](const StepReport&) {});
+      EXPECT_EQ(tp.counters().calls(Traffic::kDebug) - before, 1U) << "9 weights, 2 micro-batches";
+    }
+    session.close();
+  });
+}
+
 TEST(DebugTraining, ObservingChangesNoByte) {
   for (const Setting& setting : all_settings()) {
     SCOPED_TRACE(fmt::format("{} {} sequence {} exact {}", to_string(setting.recipe),
