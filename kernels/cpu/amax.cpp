@@ -1,29 +1,15 @@
 #include "kernels/amax.hpp"
 
 #include <algorithm>
-#include <bit>
 
 #include "kernels/cpu/arguments.hpp"
-#include "kernels/cpu/float_pattern.hpp"
+#include "kernels/cpu/loops.hpp"
 
 namespace amaxscope {
 
 namespace {
 
 constexpr std::string_view kOperation = "amax";
-
-/// NaN counts as 0.
-template <class T>
-std::uint32_t largest_bits(const T* data, std::int64_t count) {
-  using Magnitude = typename cpu::FloatPattern<T>::Magnitude;
-  Magnitude largest = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    Magnitude value = cpu::magnitude(data[i]);
-    value = value > cpu::FloatPattern<T>::kInfinity ? Magnitude{0} : value;
-    largest = std::max(largest, value);
-  }
-  return std::bit_cast<std::uint32_t>(to_float(std::bit_cast<T>(largest)));
-}
 
 }  // namespace
 
@@ -32,7 +18,7 @@ std::uint32_t amax_bits(const TensorView& x) {
   return cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
     std::uint32_t largest = 0;
     cpu::for_each_run<T>(x, [&](const T* data, std::int64_t count, std::int64_t) {
-      largest = std::max(largest, largest_bits(data, count));
+      largest = std::max(largest, cpu::loops().of<T>().amax(data, static_cast<std::size_t>(count)));
     });
     return largest;
   });

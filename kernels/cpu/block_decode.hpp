@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstddef>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/block_scaled_view.hpp"
 #include "kernels/codec/fp4.hpp"
 #include "kernels/codec/hadamard.hpp"
+#include "kernels/cpu/loops.hpp"
 
 namespace amaxscope::cpu {
 
@@ -45,6 +47,16 @@ void decode_blocks(const BlockScaledView& view, Rotation rotation, T* out) {
     for (std::int64_t group = 0; group * granule < stored_cols; ++group) {
       const T scale = static_cast<T>(scales[static_cast<std::size_t>(group)]);
       const std::int64_t end = std::min((group + 1) * granule, stored_cols);
+      if constexpr (std::is_same_v<T, float>) {
+        if (granule >= 32 && layout.format != DType::kE2M1) {
+          const std::int64_t first = group * granule;
+          loops()
+              .f32.format(layout.format)
+              .decode(codes + row * stored_cols + first, static_cast<std::size_t>(end - first), scale,
+                      result + first, Store::kCached);
+          continue;
+        }
+      }
       for (std::int64_t col = group * granule; col < end; ++col) result[col] = decoded(col) * scale;
     }
     if (!view.rotated || rotation == Rotation::kKeep) continue;

@@ -82,6 +82,16 @@ inline void prepare_output(std::string_view operation, const BlockOutput& out, c
   if (out.scales.bytes() != 0) std::memset(out.scales.data(), 0, out.scales.bytes());
 }
 
+/// The format of the codes, which is that of both directions. Throws when no direction is wanted.
+inline DType format_of(std::string_view operation, const BlockOutputs& out) {
+  AMAXSCOPE_CHECK(out.rowwise || out.columnwise, ErrorCode::kUsage, "{}: no direction is wanted", operation);
+  const DType format = (out.rowwise ? out.rowwise : out.columnwise)->codes.dtype();
+  AMAXSCOPE_CHECK(!out.columnwise || out.columnwise->codes.dtype() == format, ErrorCode::kTensor,
+                  "{}: rowwise codes are {} and columnwise {}", operation, to_string(format),
+                  to_string(out.columnwise->codes.dtype()));
+  return format;
+}
+
 inline void require_multiple(std::string_view operation, const TensorView& x, std::int64_t multiple) {
   AMAXSCOPE_CHECK(x.rows() % multiple == 0 && x.cols() % multiple == 0, ErrorCode::kTensor,
                   "{}: x is {} x {}; rows and columns must be multiples of {}", operation, x.rows(), x.cols(),

@@ -1,22 +1,18 @@
 #include "kernels/cast.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
-#include "kernels/codec/fp8.hpp"
 #include "kernels/codec/narrow.hpp"
 #include "kernels/cpu/arguments.hpp"
+#include "kernels/cpu/loops.hpp"
 
 namespace amaxscope {
 
 namespace {
 
-template <DType kFormat, class T>
-void encode_run(const T* x, std::int64_t count, float scale, std::uint8_t* codes) {
-  for (std::int64_t i = 0; i < count; ++i) codes[i] = encode_fp8<kFormat>(to_float(x[i]) * scale);
-}
-
-constexpr std::int64_t kTile = 64;  // a tile of bytes and its transpose stay in L1
+constexpr std::int64_t kTile = 64;  // a tile and its transpose stay in L1
 
 struct Tile {
   std::int64_t row, row_end, col, col_end;
@@ -51,6 +47,11 @@ void require_codes(std::string_view operation, const TensorView& x, const Tensor
   cpu::require_shape(operation, "out", out, x.shape());
 }
 
+void require_fp8(std::string_view operation, DType format) {
+  AMAXSCOPE_CHECK(is_fp8(format), ErrorCode::kTensor, "{}: out is {}; allowed are e4m3 and e5m2", operation,
+                  to_string(format));
+}
+
 /// Types of one width are moved as bytes; a type of less than a byte cannot be.
 void require_whole_bytes(std::string_view operation, const TensorView& x, const TensorView& out) {
   AMAXSCOPE_CHECK(x.dtype() == out.dtype() && bits_per_element(x.dtype()) % 8 == 0, ErrorCode::kTensor,
@@ -64,12 +65,14 @@ void cast_to_fp8(const TensorView& x, const TensorView& scale, const MutableTens
   constexpr std::string_view kOperation = "cast_to_fp8";
   require_codes(kOperation, x, out);
   const float factor = cpu::read_scalar(kOperation, "scale", scale);
-  cpu::with_fp8_format(
-      kOperation, "out", out.dtype(), [&]<DType kFormat>(std::integral_constant<DType, kFormat>) {
-        cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
-          encode_run<kFormat>(cpu::data_of<T>(x), x.numel(), factor, cpu::data_of<std::uint8_t>(out));
-        });
-      });
+  require_fp8(kOperation, out.dtype());
+  const auto count = static_cast<std::size_t>(x.numel());
+  cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
+    cpu::loops()
+        .of<T>()
+        .format(out.dtype())
+        .encode(cpu::data_of<T>(x), count, factor, cpu::data_of<std::uint8_t>(out), cpu::store_for(count));
+  });
 }
 
 void cast_transpose_to_fp8(const TensorView& x, const TensorView& scale, const MutableTensorView& out,
@@ -79,23 +82,35 @@ void cast_transpose_to_fp8(const TensorView& x, const TensorView& scale, const M
   cpu::require_shape(kOperation, "out_transposed", out_transposed, transposed_shape(x));
   require_whole_bytes(kOperation, out, out_transposed);
   const float factor = cpu::read_scalar(kOperation, "scale", scale);
-  const std::int64_t rows = x.rows();
-  const std::int64_t cols = x.cols();
+  require_fp8(kOperation, out.dtype());
+  const auto rows = static_cast<std::size_t>(x.rows());
+  const auto cols = static_cast<std::size_t>(x.cols());
   auto* codes = cpu::data_of<std::uint8_t>(out);
-  cpu::with_fp8_format(
-      kOperation, "out", out.dtype(), [&]<DType kFormat>(std::integral_constant<DType, kFormat>) {
-        cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
-          const T* values = cpu::data_of<T>(x);
-          for_each_tile(rows, cols, [&](const Tile& tile) {
-            for (std::int64_t row = tile.row; row < tile.row_end; ++row) {
-              const std::int64_t first = row * cols + tile.col;
-              encode_run<kFormat>(values + first, tile.col_end - tile.col, factor, codes + first);
-            }
-            transpose_tile<1>(tile, cpu::data_of<std::byte>(TensorView(out)), rows, cols,
-                              cpu::data_of<std::byte>(out_transposed));
-          });
-        });
-      });
+  auto* transposed = cpu::data_of<std::uint8_t>(out_transposed);
+  const cpu::Store store = cpu::store_for(2 * rows * cols);
+  // A tile of codes that stays in L2 while its rows leave as they are and as columns. Its rows are further
+  // apart than a power of two, or they would share the sets of the cache.
+  constexpr std::size_t kRows = 128;
+  constexpr std::size_t kCols = 256;
+  constexpr std::size_t kStride = kCols + 64;
+  alignas(64) std::array<std::uint8_t, kRows * kStride> tile;
+  cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
+    const auto& loops = cpu::loops();
+    const auto& format = loops.of<T>().format(out.dtype());
+    const T* values = cpu::data_of<T>(x);
+    for (std::size_t row = 0; row < rows; row += kRows) {
+      const std::size_t height = std::min(kRows, rows - row);
+      for (std::size_t col = 0; col < cols; col += kCols) {
+        const std::size_t width = std::min(kCols, cols - col);
+        for (std::size_t i = 0; i < height; ++i) {
+          const std::size_t first = (row + i) * cols + col;
+          format.encode(values + first, width, factor, tile.data() + i * kStride, cpu::Store::kCached);
+          loops.copy(tile.data() + i * kStride, width, codes + first, store);
+        }
+        loops.transpose(tile.data(), kStride, height, width, transposed + col * rows + row, rows, store);
+      }
+    }
+  });
 }
 
 void transpose(const TensorView& x, const MutableTensorView& out) {
@@ -103,12 +118,17 @@ void transpose(const TensorView& x, const MutableTensorView& out) {
   cpu::require_contiguous(kOperation, "x", x);
   cpu::require_shape(kOperation, "out", out, transposed_shape(x));
   require_whole_bytes(kOperation, x, out);
+  if (bits_per_element(x.dtype()) == 8) {
+    const auto rows = static_cast<std::size_t>(x.rows());
+    const auto cols = static_cast<std::size_t>(x.cols());
+    cpu::loops().transpose(cpu::data_of<std::uint8_t>(x), cols, rows, cols, cpu::data_of<std::uint8_t>(out),
+                           rows, cpu::Store::kCached);
+    return;
+  }
   const auto* in = cpu::data_of<std::byte>(x);
   auto* result = cpu::data_of<std::byte>(out);
   for_each_tile(x.rows(), x.cols(), [&](const Tile& tile) {
     switch (bits_per_element(x.dtype())) {
-      case 8:
-        return transpose_tile<1>(tile, in, x.rows(), x.cols(), result);
       case 16:
         return transpose_tile<2>(tile, in, x.rows(), x.cols(), result);
       case 32:

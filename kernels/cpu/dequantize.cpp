@@ -1,13 +1,12 @@
 #include "kernels/dequantize.hpp"
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
-#include "kernels/codec/fp8.hpp"
 #include "kernels/codec/narrow.hpp"
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/block_decode.hpp"
+#include "kernels/cpu/loops.hpp"
 
 namespace amaxscope {
 
@@ -16,19 +15,16 @@ void dequantize_fp8(const TensorView& codes, const TensorView& scale_inv, const 
   cpu::require_contiguous(kOperation, "codes", codes);
   cpu::require_shape(kOperation, "out", out, codes.shape());
   const float factor = cpu::read_scalar(kOperation, "scale_inv", scale_inv);
-  cpu::with_fp8_format(kOperation, "codes", codes.dtype(),
-                       [&]<DType kFormat>(std::integral_constant<DType, kFormat>) {
-                         cpu::with_compute_type(kOperation, "out", out, [&]<class T>(std::type_identity<T>) {
-                           // 256 codes: every product is made once.
-                           std::array<T, 256> values;
-                           for (std::size_t code = 0; code < values.size(); ++code) {
-                             values[code] = narrow<T>(kFp8Values<kFormat>[code] * factor);
-                           }
-                           const auto* in = cpu::data_of<std::uint8_t>(codes);
-                           T* result = cpu::data_of<T>(out);
-                           for (std::int64_t i = 0; i < codes.numel(); ++i) result[i] = values[in[i]];
-                         });
-                       });
+  AMAXSCOPE_CHECK(is_fp8(codes.dtype()), ErrorCode::kTensor, "{}: codes is {}; allowed are e4m3 and e5m2",
+                  kOperation, to_string(codes.dtype()));
+  const auto count = static_cast<std::size_t>(codes.numel());
+  cpu::with_compute_type(kOperation, "out", out, [&]<class T>(std::type_identity<T>) {
+    cpu::loops()
+        .of<T>()
+        .format(codes.dtype())
+        .decode(cpu::data_of<std::uint8_t>(codes), count, factor, cpu::data_of<T>(out),
+                cpu::store_for(count * sizeof(T)));
+  });
 }
 
 void dequantize_blocks(const BlockScaledView& codes, const MutableTensorView& out) {

@@ -10,6 +10,7 @@
 #include "kernels/codec/fp8.hpp"
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/float_pattern.hpp"
+#include "kernels/cpu/loops.hpp"
 
 namespace amaxscope {
 
@@ -20,10 +21,10 @@ constexpr std::string_view kOperation = "finite_scan";
 template <class T>
 void scan_run(const T* data, std::int64_t count, std::int64_t begin, FiniteScan& scan) {
   using Magnitude = typename cpu::FloatPattern<T>::Magnitude;
-  Magnitude largest = 0;
-  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, cpu::magnitude(data[i]));
-  if (largest < cpu::FloatPattern<T>::kInfinity) {
-    scan.amax = std::max(scan.amax, to_float(std::bit_cast<T>(largest)));
+  constexpr std::uint32_t kInfinity = 0x7F800000U;
+  const std::uint32_t largest = cpu::loops().of<T>().largest(data, static_cast<std::size_t>(count));
+  if (largest < kInfinity) {
+    scan.amax = std::max(scan.amax, std::bit_cast<float>(largest));
     return;
   }
   for (std::int64_t i = 0; i < count; ++i) {

@@ -1,0 +1,378 @@
+// Every instruction set that this machine has gives the bits of the reference: for every length, for the
+// special values, for all bf16 inputs and all codes.
+#include "kernels/cpu/loops.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "kernels/codec/fp8.hpp"
+#include "tests/kernels/values.hpp"
+
+namespace amaxscope::test {
+namespace {
+
+using cpu::ElementLoops;
+using cpu::FormatLoops;
+using cpu::Loops;
+using cpu::Store;
+
+std::vector<std::size_t> lengths() {
+  std::vector<std::size_t> result;
+  for (std::size_t i = 0; i <= 140; ++i) result.push_back(i);
+  for (const std::size_t i : {255U, 256U, 257U, 511U, 777U, 1023U, 2031U, 2047U, 2048U}) result.push_back(i);
+  return result;
+}
+
+template <class T>
+T narrowed(float x);
+template <>
+float narrowed<float>(float x) {
+  return x;
+}
+template <>
+BF16 narrowed<BF16>(float x) {
+  return {static_cast<std::uint16_t>(bits_of(x) >> 16)};  // cut: keeps every NaN's sign and payload
+}
+
+/// Values of all kinds; specials: NaN of both signs and several payloads, Inf, subnormals, ties of both
+/// formats.
+template <class T>
+std::vector<T> mixture(std::size_t count, unsigned seed, bool specials) {
+  const std::vector<float> special = {kNaN,
+                                      -kNaN,
+                                      from_bits(0x7F800001U),
+                                      from_bits(0xFFC12345U),
+                                      from_bits(0x7FFFFFFFU),
+                                      kInf,
+                                      -kInf,
+                                      0.0F,
+                                      -0.0F,
+                                      kDenormal,
+                                      -kDenormal,
+                                      from_bits(0x007FFFFFU),
+                                      17.0F,
+                                      19.0F,
+                                      464.0F,
+                                      -464.0F,
+                                      465.0F,
+                                      448.0F,
+                                      0x1p-10F,
+                                      -0x1p-10F,
+                                      0x1.8p-10F,
+                                      0x1p-17F,
+                                      57344.0F,
+                                      61440.0F,
+                                      65536.0F,
+                                      3.4028235e38F,
+                                      -3.4028235e38F};
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal;
+  std::uniform_int_distribution<int> exponent(-14, 9);
+  std::uniform_int_distribution<std::size_t> pick(0, special.size() - 1);
+  std::vector<T> result(count);
+  for (T& x : result) {
+    const auto kind = engine() % 16;
+    float value = kind == 0 ? 0.0F : std::ldexp(normal(engine), exponent(engine));
+    if (specials && kind == 1) value = special[pick(engine)];
+    x = narrowed<T>(value);
+  }
+  return result;
+}
+
+template <class A, class B>
+bool same_bytes(const std::vector<A>& a, const std::vector<B>& b) {
+  static_assert(sizeof(A) == sizeof(B));
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(A)) == 0);
+}
+
+#define EXPECT_FIELD(field) EXPECT_EQ(bits(a.field), bits(b.field)) << #field
+template <class T>
+auto bits(T x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return bits_of(x);
+  } else {
+    return x;
+  }
+}
+
+void expect_same(const TensorMoments& a, const TensorMoments& b) {
+  EXPECT_FIELD(numel);
+  EXPECT_FIELD(nan);
+  EXPECT_FIELD(inf);
+  EXPECT_FIELD(nonzero);
+  EXPECT_FIELD(min);
+  EXPECT_FIELD(max);
+  EXPECT_FIELD(min_finite);
+  EXPECT_FIELD(max_finite);
+  EXPECT_FIELD(amax_finite);
+  EXPECT_FIELD(amin_nonzero);
+  EXPECT_FIELD(sum);
+  EXPECT_FIELD(l1);
+  EXPECT_FIELD(sum_squares);
+  EXPECT_FIELD(mean);
+  EXPECT_FIELD(m2);
+  EXPECT_FIELD(m3);
+  EXPECT_FIELD(m4);
+}
+
+void expect_same(const QuantizationError& a, const QuantizationError& b) {
+  EXPECT_FIELD(numel);
+  EXPECT_FIELD(nan);
+  EXPECT_FIELD(compared);
+  EXPECT_FIELD(underflows);
+  EXPECT_FIELD(overflows);
+  EXPECT_FIELD(saturated);
+  EXPECT_FIELD(error_squares);
+  EXPECT_FIELD(signal_squares);
+  EXPECT_FIELD(quantized_squares);
+  EXPECT_FIELD(product);
+  EXPECT_FIELD(saturated_squares);
+  EXPECT_FIELD(flushed_squares);
+  EXPECT_FIELD(max_error);
+}
+#undef EXPECT_FIELD
+
+/// action(loops of one instruction set, the reference's), for each that this machine has.
+template <class Action>
+void for_each_target(Action&& action) {
+  for (const Loops& loops : cpu::all_loops().subspan(1)) {
+    SCOPED_TRACE(loops.name);
+    action(loops, cpu::kReferenceLoops);
+  }
+}
+
+template <class T>
+class LoopsTest : public testing::Test {};
+using Types = testing::Types<float, BF16>;
+TYPED_TEST_SUITE(LoopsTest, Types);
+
+TEST(Loops, TheReferenceComesFirstAndTheLastIsUsed) {
+  ASSERT_FALSE(cpu::all_loops().empty());
+  EXPECT_EQ(cpu::all_loops().front().name, "reference");
+  EXPECT_EQ(cpu::loops().name, cpu::all_loops().back().name);
+}
+
+#ifdef __x86_64__
+TEST(Loops, WhatThisProcessorHasIsThere) {
+  const auto has = [](std::string_view name) {
+    return std::ranges::any_of(cpu::all_loops(), [&](const Loops& loops) { return loops.name == name; });
+  };
+  EXPECT_EQ(has("avx2"), __builtin_cpu_supports("avx2") != 0);
+  EXPECT_EQ(has("avx512"),
+            __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0);
+}
+#endif
+
+TYPED_TEST(LoopsTest, MaximaAreThoseOfTheReference) {
+  for_each_target([](const Loops& loops, const Loops& reference) {
+    for (const bool specials : {false, true}) {
+      for (const std::size_t length : lengths()) {
+        SCOPED_TRACE(length);
+        const auto x = mixture<TypeParam>(length + 1, static_cast<unsigned>(length), specials);
+        const TypeParam* unaligned = x.data() + 1;
+        const auto& mine = loops.of<TypeParam>();
+        const auto& theirs = reference.of<TypeParam>();
+        ASSERT_EQ(mine.amax(unaligned, length), theirs.amax(unaligned, length));
+        ASSERT_EQ(mine.largest(unaligned, length), theirs.largest(unaligned, length));
+        std::vector<std::uint32_t> a(length, 0x3F800000U);
+        std::vector<std::uint32_t> b = a;
+        mine.column_amax(unaligned, length, a.data());
+        theirs.column_amax(unaligned, length, b.data());
+        ASSERT_EQ(a, b);
+      }
+    }
+  });
+}
+
+TYPED_TEST(LoopsTest, AmaxFindsTheOneLargestWhereverItIs) {
+  for_each_target([](const Loops& loops, const Loops&) {
+    std::vector<TypeParam> x(5000, narrowed<TypeParam>(0.5F));
+    x[4321] = narrowed<TypeParam>(kNaN);
+    for (std::size_t place = 0; place < x.size(); place += 37) {
+      const TypeParam before = x[place];
+      x[place] = narrowed<TypeParam>(-3.0F);
+      ASSERT_EQ(loops.of<TypeParam>().amax(x.data(), x.size()), bits_of(3.0F)) << place;
+      x[place] = before;
+    }
+  });
+}
+
+TYPED_TEST(LoopsTest, MomentsHaveTheBitsOfTheReference) {
+  for_each_target([](const Loops& loops, const Loops& reference) {
+    for (const bool specials : {false, true}) {
+      for (const std::size_t length : lengths()) {
+        if (length == 0) continue;
+        SCOPED_TRACE(length);
+        const auto x = mixture<TypeParam>(length, static_cast<unsigned>(length) + 7, specials);
+        for (const MomentOrder order : {MomentOrder::kSecond, MomentOrder::kFourth}) {
+          expect_same(loops.of<TypeParam>().moments(x.data(), length, order),
+                      reference.of<TypeParam>().moments(x.data(), length, order));
+        }
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  });
+}
+
+template <class T>
+void expect_same_codes(const FormatLoops<T>& mine, const FormatLoops<T>& theirs, std::size_t length,
+                       float scale) {
+  const auto x = mixture<T>(length + 1, static_cast<unsigned>(length) + 13, true);
+  for (const Store store : {Store::kCached, Store::kStreamed}) {
+    for (const std::size_t offset : {0U, 3U}) {  // codes that start on and off a cache line
+      std::vector<std::uint8_t> a(length + offset + 1, 0xAA);
+      std::vector<std::uint8_t> b = a;
+      mine.encode(x.data() + 1, length, scale, a.data() + offset, store);
+      theirs.encode(x.data() + 1, length, scale, b.data() + offset, store);
+      ASSERT_TRUE(same_bytes(a, b)) << length;
+    }
+  }
+  std::vector<float> scales(length);
+  for (std::size_t i = 0; i < length; ++i) scales[i] = std::ldexp(scale, static_cast<int>(i % 5) - 2);
+  std::vector<std::uint8_t> a(length + 1, 0xAA);
+  std::vector<std::uint8_t> b = a;
+  mine.encode_scaled(x.data(), length, scales.data(), a.data());
+  theirs.encode_scaled(x.data(), length, scales.data(), b.data());
+  ASSERT_TRUE(same_bytes(a, b)) << length;
+}
+
+TYPED_TEST(LoopsTest, CodesAreThoseOfTheReference) {
+  for_each_target([](const Loops& loops, const Loops& reference) {
+    for (const std::size_t length : lengths()) {
+      for (const float scale : {1.0F, 1.7F, 0x1p127F, 0x1p-127F}) {
+        expect_same_codes(loops.of<TypeParam>().e4m3, reference.of<TypeParam>().e4m3, length, scale);
+        expect_same_codes(loops.of<TypeParam>().e5m2, reference.of<TypeParam>().e5m2, length, scale);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  });
+}
+
+template <class T>
+std::vector<T> all_upper_halves(std::uint32_t lower) {
+  std::vector<T> result(65536);
+  for (std::uint32_t i = 0; i < 65536; ++i) result[i] = narrowed<T>(from_bits(i << 16 | lower));
+  return result;
+}
+
+/// All bf16 patterns; as fp32 also with lower halves next to ties.
+TYPED_TEST(LoopsTest, CodesOfAllUpperHalves) {
+  for_each_target([](const Loops& loops, const Loops& reference) {
+    for (const std::uint32_t lower : {0U, 1U, 0x8000U, 0xFFFFU}) {
+      const auto x = all_upper_halves<TypeParam>(lower);
+      for (const DType format : {DType::kE4M3, DType::kE5M2}) {
+        for (const float scale : {1.0F, 3.0F, 0.0078125F}) {
+          std::vector<std::uint8_t> a(x.size());
+          std::vector<std::uint8_t> b(x.size());
+          loops.of<TypeParam>().format(format).encode(x.data(), x.size(), scale, a.data(), Store::kCached);
+          reference.of<TypeParam>().format(format).encode(x.data(), x.size(), scale, b.data(),
+                                                          Store::kCached);
+          ASSERT_TRUE(same_bytes(a, b));
+        }
+      }
+    }
+  });
+}
+
+TYPED_TEST(LoopsTest, MxBlocksAreThoseOfTheReference) {
+  for_each_target([](const Loops& loops, const Loops& reference) {
+    for (const bool specials : {false, true}) {
+      for (const std::size_t blocks : {1U, 2U, 3U, 200U}) {
+        auto x = mixture<TypeParam>(blocks * 32, static_cast<unsigned>(blocks), specials);
+        std::fill_n(x.begin(), 32, TypeParam{});  // a block of zeros
+        for (const DType format : {DType::kE4M3, DType::kE5M2}) {
+          std::vector<std::uint8_t> a(blocks * 33 + 1, 0xAA);
+          std::vector<std::uint8_t> b = a;
+          loops.of<TypeParam>().format(format).encode_mx(x.data(), blocks, a.data(), a.data() + blocks * 32);
+          reference.of<TypeParam>().format(format).encode_mx(x.data(), blocks, b.data(),
+                                                             b.data() + blocks * 32);
+          ASSERT_TRUE(same_bytes(a, b)) << blocks;
+        }
+      }
+    }
+  });
+}
+
+TYPED_TEST(LoopsTest, DecodedValuesAreThoseOfTheReference) {
+  for_each_target([](const Loops& loops, const Loops& reference) {
+    for (std::size_t length : lengths()) {
+      std::vector<std::uint8_t> codes(length);
+      for (std::size_t i = 0; i < length; ++i) codes[i] = static_cast<std::uint8_t>(i * 7 + length);
+      for (const DType format : {DType::kE4M3, DType::kE5M2}) {
+        for (const float scale : {1.0F, 0.37F, 0x1p-127F, 0x1.FEp127F, kInf, 0.0F}) {
+          for (const Store store : {Store::kCached, Store::kStreamed}) {
+            std::vector<TypeParam> a(length + 2, narrowed<TypeParam>(77.0F));
+            std::vector<TypeParam> b = a;
+            loops.of<TypeParam>().format(format).decode(codes.data(), length, scale, a.data() + 1, store);
+            reference.of<TypeParam>().format(format).decode(codes.data(), length, scale, b.data() + 1, store);
+            ASSERT_TRUE(same_bytes(a, b)) << length << ' ' << scale;
+          }
+        }
+      }
+    }
+  });
+}
+
+TYPED_TEST(LoopsTest, ErrorsHaveTheBitsOfTheReference) {
+  for_each_target([](const Loops& loops, const Loops& reference) {
+    for (const bool specials : {false, true}) {
+      for (const std::size_t length : lengths()) {
+        SCOPED_TRACE(length);
+        const auto x = mixture<TypeParam>(length, static_cast<unsigned>(length) + 29, specials);
+        for (const DType format : {DType::kE4M3, DType::kE5M2}) {
+          for (const float scale : {1.0F, 0.01F, 100.0F, 0x1p120F}) {
+            const cpu::Scaling scaling{scale, 1.0F / scale};
+            QuantizationError a;
+            QuantizationError b;
+            a.error_squares = b.error_squares = 0.1;
+            loops.of<TypeParam>().format(format).add_error(x.data(), nullptr, length, scaling, a);
+            reference.of<TypeParam>().format(format).add_error(x.data(), nullptr, length, scaling, b);
+            expect_same(a, b);
+            // Codes that the cast need not have made: all of them, NaN and Inf included.
+            std::vector<std::uint8_t> codes(length);
+            for (std::size_t i = 0; i < length; ++i) codes[i] = static_cast<std::uint8_t>(i * 11 + length);
+            loops.of<TypeParam>().format(format).add_error(x.data(), codes.data(), length, scaling, a);
+            reference.of<TypeParam>().format(format).add_error(x.data(), codes.data(), length, scaling, b);
+            expect_same(a, b);
+          }
+        }
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  });
+}
+
+TEST(Loops, TransposesOfBytes) {
+  for_each_target([](const Loops& loops, const Loops& reference) {
+    for (const Store store : {Store::kCached, Store::kStreamed}) {
+      for (const std::size_t rows : {0U, 1U, 15U, 16U, 31U, 32U, 63U, 64U, 65U, 128U, 200U}) {
+        for (const std::size_t cols : {0U, 1U, 15U, 16U, 17U, 48U, 100U, 128U}) {
+          const std::size_t in_stride = cols + 5;
+          const std::size_t out_stride = (rows + 63) / 64 * 64;
+          std::vector<std::uint8_t> in(rows * in_stride + 1);
+          for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<std::uint8_t>(i * 31 + i / 256);
+          Tensor a(DType::kE4M3, {static_cast<std::int64_t>(cols * out_stride + 64)});
+          Tensor b(DType::kE4M3, a.shape());
+          loops.transpose(in.data(), in_stride, rows, cols, a.values<std::uint8_t>().data(), out_stride,
+                          store);
+          reference.transpose(in.data(), in_stride, rows, cols, b.values<std::uint8_t>().data(), out_stride,
+                              store);
+          ASSERT_TRUE(std::ranges::equal(a.values<std::uint8_t>(), b.values<std::uint8_t>()))
+              << rows << 'x' << cols;
+          std::vector<std::uint8_t> copied(in.size() + 1, 0);
+          loops.copy(in.data(), in.size(), copied.data(), store);
+          copied.pop_back();
+          ASSERT_EQ(copied, in);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace amaxscope::test
