@@ -40,19 +40,19 @@ class BlockQuantization {
         out_(out) {}
 
   void run() {
-    cpu::for_each_block(static_cast<std::int64_t>(rows_), static_cast<std::int64_t>(cols_), kFp8Block,
-                        [&](std::int64_t row, std::int64_t col) {
-                          row_ = static_cast<std::size_t>(row);
-                          col_ = static_cast<std::size_t>(col);
-                          height_ = std::min(kBlock, rows_ - row_);
-                          width_ = std::min(kBlock, cols_ - col_);
-                          if (two_dimensional_) {
-                            block();
-                          } else {
-                            if (out_.rowwise) rowwise();
-                            if (out_.columnwise) columnwise();
-                          }
-                        });
+    for (row_ = 0; row_ < rows_; row_ += kBlock) {
+      height_ = std::min(kBlock, rows_ - row_);
+      if (out_.rowwise && !two_dimensional_) rowwise();
+      if (!out_.columnwise && !two_dimensional_) continue;
+      for (col_ = 0; col_ < cols_; col_ += kBlock) {
+        width_ = std::min(kBlock, cols_ - col_);
+        if (two_dimensional_) {
+          block();
+        } else {
+          columnwise();
+        }
+      }
+    }
   }
 
  private:
@@ -61,14 +61,19 @@ class BlockQuantization {
     return scale_from_amax(amax_bits, options_).scale;
   }
 
+  /// Whole rows of the band, as memory has them.
   void rowwise() {
-    float* stored = cpu::data_of<float>(out_.rowwise->scales) +
-                    col_ / kBlock * static_cast<std::size_t>(out_.rowwise->scales.cols()) + row_;
+    auto* stored = cpu::data_of<float>(out_.rowwise->scales);
+    const auto stride = static_cast<std::size_t>(out_.rowwise->scales.cols());
     auto* codes = cpu::data_of<std::uint8_t>(out_.rowwise->codes);
-    for (std::size_t i = 0; i < height_; ++i) {
-      const float scale = scale_of(amaxes_.amax(row_of_block(i), width_));
-      stored[i] = scale_inverse(scale);
-      format_.encode(row_of_block(i), width_, scale, codes + (row_ + i) * cols_ + col_, cpu::Store::kCached);
+    for (std::size_t row = row_; row < row_ + height_; ++row) {
+      for (std::size_t col = 0; col < cols_; col += kBlock) {
+        const std::size_t at = row * cols_ + col;
+        const std::size_t width = std::min(kBlock, cols_ - col);
+        const float scale = scale_of(amaxes_.amax(values_ + at, width));
+        stored[col / kBlock * stride + row] = scale_inverse(scale);
+        format_.encode(values_ + at, width, scale, codes + at, cpu::Store::kCached);
+      }
     }
   }
   void columnwise() {

@@ -31,6 +31,10 @@ class MxQuantization {
         out_(out) {}
 
   void run() {
+    if (!two_dimensional_ && !out_.columnwise) {  // whole rows, as memory has them
+      for (std::size_t row = 0; row < rows_; row += kMx) rowwise(row, 0, cols_);
+      return;
+    }
     for (std::size_t row = 0; row < rows_; row += kMx) {
       for (std::size_t col = 0; col < cols_; col += kStrip) {
         const std::size_t width = std::min(kStrip, cols_ - col);

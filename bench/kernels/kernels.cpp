@@ -1,0 +1,171 @@
+// The CPU kernels against what memory allows, and against what one would use instead. Each item is timed in
+// turns with the limit of its shape; bench/run prints the table.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+#include <string>
+
+#include "bench/kernels/limits.hpp"
+#include "bench/kernels/paired.hpp"
+#include "bench/kernels/peers.hpp"
+#include "core/tensor.hpp"
+#include "kernels/amax.hpp"
+#include "kernels/block_scale.hpp"
+#include "kernels/cast.hpp"
+#include "kernels/cpu/loops.hpp"
+#include "kernels/dequantize.hpp"
+#include "kernels/finite_scan.hpp"
+#include "kernels/quantization_error.hpp"
+#include "kernels/tensor_stats.hpp"
+
+namespace amaxscope::bench {
+namespace {
+
+/// Buffers of one size, filled once.
+struct Data {
+  Data(std::int64_t rows, std::int64_t cols)
+      : f32(DType::kF32, {rows, cols}),
+        bf16(DType::kBF16, {rows, cols}),
+        values(DType::kF32, {rows, cols}),
+        codes(DType::kE4M3, {rows, cols}),
+        codes_e5m2(DType::kE5M2, {rows, cols}),
+        transposed(DType::kE4M3, {cols, rows}),
+        scratch(DType::kF32, {rows, cols}),
+        scale(Tensor::of<float>({37.5F}, {1})),
+        scale_inv(Tensor::of<float>({1.0F / 37.5F}, {1})) {
+    std::mt19937 engine(7);
+    std::normal_distribution<float> normal;
+    auto x = f32.values<float>();
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 50 == 0 ? 0.0F : normal(engine);
+    convert(f32, bf16);
+    cast_to_fp8(f32, scale, codes);
+    for (auto& value : values.values<float>()) value = 1.0F;
+    for (auto& value : scratch.values<float>()) value = 1.0F;
+  }
+  [[nodiscard]] std::size_t numel() const { return static_cast<std::size_t>(f32.numel()); }
+
+  Tensor f32, bf16, values, codes, codes_e5m2, transposed, scratch, scale, scale_inv;
+};
+
+/// reads and writes: of the limit (limits.hpp); item: what is timed.
+struct Item {
+  std::string name;
+  bool bf16;
+  int reads, writes;  ///< writes 0: the limit only reads
+  bool may_stream;    ///< the kernel streams when its output is large
+  std::function<void(Data&)> action;
+};
+
+BlockOutputs block_outputs(Data&, Tensor& codes, Tensor& scales) {
+  return {.rowwise = BlockOutput{.codes = codes, .scales = scales}};
+}
+
+std::vector<Item> items() {
+  const auto mx = [](bool bf16) {
+    return [bf16](Data& d) {
+      Tensor scales(DType::kE8M0,
+                    mxfp8_layout(DType::kE4M3, false, false).scales_shape(d.f32.rows(), d.f32.cols()));
+      quantize_mxfp8(bf16 ? d.bf16 : d.f32, false, block_outputs(d, d.codes, scales));
+    };
+  };
+  const auto blocks = [](bool bf16) {
+    return [bf16](Data& d) {
+      Tensor scales(DType::kF32,
+                    fp8_block_layout(DType::kE4M3, false, false).scales_shape(d.f32.rows(), d.f32.cols()));
+      quantize_fp8_blocks(bf16 ? d.bf16 : d.f32, {}, false, block_outputs(d, d.codes, scales));
+    };
+  };
+  std::vector<Item> all;
+  for (const bool bf16 : {false, true}) {
+    const std::string type = bf16 ? "bf16" : "f32";
+    const int reads = bf16 ? 2 : 4;
+    const auto x = [bf16](Data& d) -> Tensor& { return bf16 ? d.bf16 : d.f32; };
+    all.push_back(
+        {"amax/" + type, bf16, 1, 0, false, [x](Data& d) { benchmark::DoNotOptimize(amax_bits(x(d))); }});
+    all.push_back({"finite_scan/" + type, bf16, 1, 0, false,
+                   [x](Data& d) { benchmark::DoNotOptimize(finite_scan(x(d))); }});
+    all.push_back(
+        {"stats/" + type, bf16, 1, 0, false, [x](Data& d) { benchmark::DoNotOptimize(tensor_stats(x(d))); }});
+    all.push_back({"error/" + type, bf16, 1, 0, false, [x](Data& d) {
+                     benchmark::DoNotOptimize(quantization_error_of_cast(x(d), DType::kE4M3, 37.5F));
+                   }});
+    all.push_back(
+        {"cast_e4m3/" + type, bf16, reads, 1, true, [x](Data& d) { cast_to_fp8(x(d), d.scale, d.codes); }});
+    all.push_back({"cast_e5m2/" + type, bf16, reads, 1, true,
+                   [x](Data& d) { cast_to_fp8(x(d), d.scale, d.codes_e5m2); }});
+    all.push_back({"cast_transpose/" + type, bf16, reads, 2, true,
+                   [x](Data& d) { cast_transpose_to_fp8(x(d), d.scale, d.codes, d.transposed); }});
+    all.push_back({"mxfp8/" + type, bf16, reads, 1, false, mx(bf16)});
+    all.push_back({"fp8_block/" + type, bf16, reads, 1, false, blocks(bf16)});
+  }
+  all.push_back(
+      {"dequantize/f32", false, 1, 4, true, [](Data& d) { dequantize_fp8(d.codes, d.scale_inv, d.values); }});
+  return all;
+}
+
+std::vector<Item> peers() {
+  const auto f32 = [](Data& d) { return d.f32.values<float>().data(); };
+  const auto codes = [](Data& d) { return d.codes.values<std::uint8_t>().data(); };
+  std::vector<Item> all;
+  all.push_back({"amax/f32/plain_loop", false, 1, 0, false,
+                 [=](Data& d) { benchmark::DoNotOptimize(loop_amax(f32(d), d.numel())); }});
+  all.push_back({"stats/f32/nine_passes", false, 1, 0, false,
+                 [=](Data& d) { benchmark::DoNotOptimize(nine_passes(f32(d), d.numel())); }});
+  all.push_back({"cast_transpose/f32/plain_loop", false, 4, 2, true, [=](Data& d) {
+                   naive_cast_transpose(f32(d), static_cast<std::size_t>(d.f32.rows()),
+                                        static_cast<std::size_t>(d.f32.cols()), 37.5F, codes(d),
+                                        d.transposed.values<std::uint8_t>().data());
+                 }});
+  if (have_nvidia_conversion()) {
+    all.push_back({"cast_e4m3/f32/nvidia_host", false, 4, 1, true,
+                   [=](Data& d) { nvidia_cast(f32(d), d.numel(), 37.5F, codes(d)); }});
+  }
+  return all;
+}
+
+void run(benchmark::State& state, Data& data, const Item& item) {
+  Tensor& x = item.reads == 1 && item.writes == 4 ? data.codes : item.bf16 ? data.bf16 : data.f32;
+  const std::size_t read = x.bytes();
+  const std::size_t moved =
+      read + read / static_cast<std::size_t>(item.reads) * static_cast<std::size_t>(item.writes);
+  const void* from = x.view().data();
+  void* to = data.scratch.mutable_view().data();
+  const bool streamed = item.may_stream && cpu::store_for(moved - read) == cpu::Store::kStreamed;
+  measure(
+      state, moved, [&] { item.action(data); },
+      [&] {
+        if (item.writes == 0) {
+          benchmark::DoNotOptimize(read_all(from, read));
+        } else {
+          read_and_write(item.reads, item.writes, from, read, to, streamed);
+        }
+      });
+}
+
+}  // namespace
+}  // namespace amaxscope::bench
+
+int main(int argc, char** argv) {
+  using namespace amaxscope::bench;
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::AddCustomContext("instructions", std::string(amaxscope::cpu::loops().name));
+  Data small(256, 1024);
+  Data large(4096, 4096);
+  std::vector<Item> all = items();
+  for (Item& peer : peers()) all.push_back(std::move(peer));
+  for (auto* data : {&small, &large}) {
+    const std::string size = data == &small ? "/256x1024" : "/4096x4096";
+    for (const Item& item : all) {
+      benchmark::RegisterBenchmark((item.name + size).c_str(),
+                                   [data, &item](benchmark::State& state) { run(state, *data, item); })
+          ->Iterations(data == &small ? 61 : 15)
+          ->UseManualTime()
+          ->Unit(benchmark::kMillisecond);
+    }
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}
