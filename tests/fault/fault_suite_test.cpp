@@ -75,7 +75,8 @@ class FaultSuite : public CliTest, public ::testing::WithParamInterface<Fault> {
     for (const char* name : {"shm", "tmp"}) std::filesystem::create_directory(folder_ / name);
   }
 
-  ProgramResult job(int ranks, const std::vector<std::string>& arguments) const {
+  ProgramResult job(int ranks, const std::vector<std::string>& arguments,
+                    const std::map<std::string, std::string>& settings = {}) const {
     std::vector<std::string> command = {AMAXSCOPE_SOURCE_DIR "/launch/mpirun_local",
                                         "--timeout",
                                         "30",
@@ -94,6 +95,7 @@ class FaultSuite : public CliTest, public ::testing::WithParamInterface<Fault> {
     options.deadline = std::chrono::seconds(60);
     options.environment = {{"OMPI_MCA_btl_vader_backing_directory", (folder_ / "shm").string()},
                            {"OMPI_MCA_orte_tmpdir_base", (folder_ / "tmp").string()}};
+    for (const auto& [name, value] : settings) options.environment.insert_or_assign(name, value);
     return run_program(command, options);
   }
 
@@ -165,7 +167,11 @@ TEST_P(FaultSuite, IsToldInBoundedTimeAndLeavesNothing) {
                                           "--rank",      std::to_string(ranks - 1),
                                           "--iteration", std::to_string(fault.iteration)};
     if (!fault.policy.empty()) arguments.insert(arguments.end(), {"--policy", fault.policy});
-    const ProgramResult result = job(ranks, arguments);
+    // Open MPI 4.1's mpirun itself hangs or crashes now and then when ranks end while another waits for them
+    // in MPI_Finalize (docs/failures.md): this is about what the ranks do.
+    std::map<std::string, std::string> settings;
+    if (fault.fault == "finalize") settings.emplace("OMPI_MCA_async_mpi_finalize", "1");
+    const ProgramResult result = job(ranks, arguments, settings);
     if (fault.ends == Ends::kWell) {
       EXPECT_EQ(result.status, 0) << printed(result);
       EXPECT_THAT(losses(result), ::testing::ElementsAre(loss_of(ranks))) << printed(result);
@@ -252,7 +258,16 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"exit3", "step", Ends::kBadly, {"Exit code: +3"}},
         Fault{"kill", "step", Ends::kBadly, {"signal 9", "rank RANK: .*gone"}},
         Fault{"kill", "close", Ends::kBadly, {"signal 9", "rank RANK: .*gone"}, "", {2, 4}, 5, 5},
-        Fault{"exit3", "close", Ends::kBadly, {"Exit code: +3"}, "", {2, 4}, 5, 5}),
+        Fault{"exit3", "close", Ends::kBadly, {"Exit code: +3"}, "", {2, 4}, 5, 5},
+        Fault{"exit0", "start", Ends::kBadly, {}, "", {2, 4}, 0, -1},
+        Fault{"exit0", "step", Ends::kBadly, {"rank RANK"}},
+        Fault{"exit0", "close", Ends::kBadly, {"rank RANK"}, "", {2, 4}, 5, 5},
+        Fault{"throw", "amax", Ends::kWell, {"rank RANK", "planted failure"}, "detach"},
+        Fault{"throw", "dump", Ends::kWell, {"rank RANK", "planted failure"}, "detach", {2, 4}, 1, 0},
+        Fault{"throw", "close", Ends::kBadly, {"rank RANK: .*planted failure"}, "", {2, 4}, 5, 5},
+        Fault{"kill", "amax", Ends::kBadly, {"signal 9", "rank RANK: .*gone"}},
+        Fault{"exit3", "amax", Ends::kBadly, {"Exit code: +3"}},
+        Fault{"exit3", "dump", Ends::kBadly, {"Exit code: +3"}, "", {2, 4}, 1, 0}),
     name_of);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -288,7 +303,14 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"stop", "train", Ends::kBadly, {"nobody gets on", "rank RANK: .*stopped"}, "detach"},
         Fault{"skip", "train", Ends::kBadly, {"nobody gets on|different debug collectives"}, "detach"},
         Fault{"stop", "close", Ends::kBadly, {"nobody gets on|rank RANK"}, "", {2, 4}, 5, 5},
+        Fault{"stop", "amax", Ends::kBadly, {"rank RANK", "stopped"}, "abort"},
+        Fault{"stop", "dump", Ends::kBadly, {"rank RANK", "stopped"}, "abort", {2, 4}, 1, 0},
+        Fault{"finalize", "start", Ends::kBadly, {"RANK"}, "", {2, 4}, 0, -1},
+        Fault{"finalize", "hook", Ends::kBadly, {"RANK"}, "abort"},
+        Fault{"finalize", "amax", Ends::kBadly, {"RANK"}, "abort"},
+        Fault{"finalize", "dump", Ends::kBadly, {"RANK"}, "abort", {2, 4}, 1, 0},
         Fault{"finalize", "step", Ends::kBadly, {"RANK"}, "abort"},
+        Fault{"finalize", "close", Ends::kBadly, {"RANK"}, "", {2, 4}, 5, 5},
         Fault{"sleep", "step", Ends::kWell, {"RANK"}, "detach"}),
     name_of);
 

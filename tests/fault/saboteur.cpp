@@ -30,6 +30,7 @@ class SaboteurFeature final : public Feature {
     if (context.tensor.layer == "decoder.layers.1.mlp.linear_fc1") saboteur_.strike("dump");
     if (context.tensor.layer != "decoder.layers.2.mlp.linear_fc1") return;
     saboteur_.strike("hook");
+    saboteur_.strike("amax");
     if (context.tp_amax == nullptr) return;
     std::array<std::uint32_t, 2> amaxes{context.amax(), 0};
     const std::size_t count = saboteur_.strikes("count", "amax") ? 2 : 1;
