@@ -1,8 +1,11 @@
 // `amaxscope report`: the verdict on a run, from what it left in its log directory.
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "core/error.hpp"
 #include "launch/commands.hpp"
+#include "report/page/page.hpp"
 #include "report/verdict_text.hpp"
 
 namespace amaxscope::launch {
@@ -13,6 +16,7 @@ struct ReportOptions {
   std::string directory;
   bool text = false;
   bool json = false;
+  std::string html;
 };
 
 ExitStatus status_of(report::Outcome outcome) {
@@ -26,11 +30,26 @@ ExitStatus status_of(report::Outcome outcome) {
   }
 }
 
+/// The verdict's sentence and place on one line, and where the page is.
+ExitStatus run_page(const ReportOptions& options) {
+  const std::filesystem::path file = options.html.empty()
+                                         ? std::filesystem::path(options.directory) / "report.html"
+                                         : std::filesystem::path(options.html);
+  try {
+    const report::Verdict verdict = report::write_page(options.directory, file);
+    AMAXSCOPE_CHECK(verdict.outcome != report::Outcome::kNoData, ErrorCode::kInput,
+                    "{}: {}; no page is written (--text says what is wrong with the records)",
+                    options.directory, verdict.sentence);
+    fmt::print("{}\n{}\n", file.string(), report::as_line(verdict));
+    return status_of(verdict.outcome);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIo) throw;
+    throw Error(ErrorCode::kInput, fmt::format("{}; --html FILE puts the page elsewhere", error.what()));
+  }
+}
+
 ExitStatus run_report(const ReportOptions& options) {
-  AMAXSCOPE_CHECK(
-      options.text || options.json, ErrorCode::kUsage,
-      "the page of `report` is not built yet in this version; --text gives the verdict on the terminal, "
-      "--json for programs");
+  if (!options.text && !options.json) return run_page(options);
   const report::Verdict verdict = report::judge(options.directory);
   fmt::print("{}", options.json ? report::as_json(verdict) + "\n" : report::as_text(verdict));
   return status_of(verdict.outcome);
@@ -39,20 +58,31 @@ ExitStatus run_report(const ReportOptions& options) {
 }  // namespace
 
 Command add_report(CLI::App& app) {
-  CLI::App* subcommand =
-      app.add_subcommand("report", "the verdict on a run: what is wrong, where, since when, what to do");
+  CLI::App* subcommand = app.add_subcommand(
+      "report",
+      "the verdict on a run: what is wrong, where, since when, what to do; as a page, or on the terminal");
   auto options = std::make_shared<ReportOptions>();
   subcommand->add_option("DIR", options->directory, "the log directory of a run (--log-dir)")
       ->required()
       ->type_name("");
   CLI::Option* text = subcommand->add_flag("--text", options->text, "the verdict on the terminal");
-  subcommand->add_flag("--json", options->json, "the verdict as one JSON object with a version, for programs")
-      ->excludes(text);
+  CLI::Option* json =
+      subcommand
+          ->add_flag("--json", options->json, "the verdict as one JSON object with a version, for programs")
+          ->excludes(text);
+  subcommand->add_option("-o,--html", options->html, "where the page goes (default DIR/report.html)")
+      ->type_name("FILE")
+      ->excludes(text)
+      ->excludes(json);
   subcommand->footer(
-      "Without --text or --json: the page of the run, not built yet.\n"
+      "Without --text or --json: writes the page of the run, one HTML file that needs no network and no "
+      "server, and "
+      "prints its path\nand the verdict in one line. An older page of that name is replaced.\n"
       "Exit 0: healthy in all that was measured. 1: something was found, or something is wrong and it cannot "
       "be told what.\n"
-      "2: nothing was recorded (no data), or DIR is no directory.");
+      "2: nothing was recorded (no data; no page is written then), DIR is no directory, or the page cannot "
+      "be "
+      "written.");
   return {.app = subcommand, .run_alone = [options] { return run_report(*options); }};
 }
 

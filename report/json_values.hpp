@@ -30,6 +30,17 @@ inline std::optional<std::int64_t> integer_of(const nlohmann::json& object, cons
   return found != object.end() ? integer_of(*found) : std::nullopt;
 }
 
+/// The elements of an array that are integers.
+inline std::vector<std::int64_t> integers_of(const nlohmann::json& object, const char* key) {
+  std::vector<std::int64_t> integers;
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_array()) return integers;
+  for (const nlohmann::json& each : *found) {
+    if (const auto number = integer_of(each)) integers.push_back(*number);
+  }
+  return integers;
+}
+
 /// A number, or one of the texts that records have for what is no number in JSON.
 inline std::optional<double> number_of(const nlohmann::json& value) {
   if (value.is_number()) return value.get<double>();

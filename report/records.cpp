@@ -62,8 +62,11 @@ std::map<std::string, double> numbers_of(const json& object) {
 
 class MetricsFile {
  public:
-  MetricsFile(std::string name, Reading& reading, RecordVisitor& visitor)
-      : name_(std::move(name)), reading_(reading), visitor_(visitor) {}
+  MetricsFile(std::string name, std::uint64_t rank, Reading& reading, RecordVisitor& visitor)
+      : name_(std::move(name)),
+        rank_(static_cast<std::int64_t>(rank)),
+        reading_(reading),
+        visitor_(visitor) {}
 
   void read(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
@@ -126,14 +129,9 @@ class MetricsFile {
                      .tensor = text_of(object, "tensor"),
                      .phase = text_of(object, "phase"),
                      .microbatch = integer_of(object, "microbatch").value_or(0),
-                     .ranks = {},
+                     .ranks = integers_of(object, "ranks"),
                      .what = text_of(object, "what").substr(0, kLongestText),
                      .details = {}};
-    if (const auto ranks = object.find("ranks"); ranks != object.end() && ranks->is_array()) {
-      for (const json& rank : *ranks) {
-        if (const auto number = integer_of(rank)) line.ranks.push_back(*number);
-      }
-    }
     if (const auto details = object.find("details"); details != object.end() && details->is_object()) {
       for (const auto& [name, value] : details->items()) {
         if (!value.is_string() || name.size() > kLongestName || line.details.size() >= kMostDetails) continue;
@@ -156,6 +154,8 @@ class MetricsFile {
     if (std::max(line.layer.size(), line.tensor.size()) > kLongestName) return false;
     line.recipe = text_of(object, "recipe");
     line.format = text_of(object, "format");
+    line.rank = rank_;
+    line.group = integers_of(object, "group");
     line.stats = numbers_of(*stats);
     if (const auto formats = object.find("formats"); formats != object.end() && formats->is_object()) {
       for (const auto& [name, value] : formats->items()) {
@@ -170,6 +170,7 @@ class MetricsFile {
   }
 
   std::string name_;
+  std::int64_t rank_;
   Reading& reading_;
   RecordVisitor& visitor_;
   std::uint64_t line_ = 0;
@@ -208,7 +209,7 @@ Reading read_records(const std::filesystem::path& log_dir, RecordVisitor& visito
   Reading reading;
   read_run_file(log_dir / "run.json", reading);
   for (const auto& [rank, path] : metrics_files(log_dir / "metrics")) {
-    MetricsFile("metrics/" + path.filename().string(), reading, visitor).read(path);
+    MetricsFile("metrics/" + path.filename().string(), rank, reading, visitor).read(path);
   }
   if (reading.files == 0) reading.problems.emplace_back("metrics/ has no file rank_R.jsonl");
   return reading;

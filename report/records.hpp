@@ -12,6 +12,13 @@
 
 namespace amaxscope::report {
 
+/// A config as it was in use, from an iteration on.
+struct ConfigText {
+  std::int64_t iteration = 0;
+  std::string source;
+  std::string text;
+};
+
 /// One run of run.json. A directory holds several when a run went on from a saved state.
 struct RunInfo {
   std::string run_id;
@@ -23,6 +30,9 @@ struct RunInfo {
   std::map<std::string, std::int64_t> parallel;  ///< tp, pp, ...
   std::map<std::string, std::string> options;    ///< of the session and the trainer
   std::string config_source;
+  std::string config_text;                 ///< cut off when it is long
+  std::vector<ConfigText> config_changes;  ///< configs that took its place while the run went on
+  std::map<std::string, std::vector<std::string>> section_layers;  ///< section -> layers it matched
   std::vector<std::string> alters_numerics;
   std::vector<std::string> other_paths;  ///< layers that ran another code path because of debugging
 };
@@ -34,7 +44,9 @@ struct RecordLine {
   std::string tensor;
   std::string phase;
   std::string recipe;
-  std::string format;  ///< empty: not said
+  std::string format;               ///< empty: not said
+  std::int64_t rank = 0;            ///< whose file it is from
+  std::vector<std::int64_t> group;  ///< ranks that the numbers are over; empty: not said
   std::map<std::string, double> stats;
   std::map<std::string, std::string> formats;             ///< of what-ifs, by statistic
   std::map<std::string, std::vector<std::string>> flags;  ///< by statistic

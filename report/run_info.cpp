@@ -16,6 +16,29 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uintmax_t kLargestRunFile = 256U << 20;
+constexpr std::size_t kLongestConfig = 256U << 10;
+constexpr std::size_t kMostConfigChanges = 100;
+
+std::map<std::string, std::vector<std::string>> section_layers_of(const json& entry) {
+  std::map<std::string, std::vector<std::string>> layers;
+  const auto sections = entry.find("section_layers");
+  if (sections == entry.end() || !sections->is_object()) return layers;
+  for (const auto& [section, value] : sections->items())
+    layers[section] = texts_of(*sections, section.c_str());
+  return layers;
+}
+
+std::vector<ConfigText> config_changes_of(const json& entry) {
+  std::vector<ConfigText> changes;
+  const auto found = entry.find("config_changes");
+  if (found == entry.end() || !found->is_array()) return changes;
+  for (const json& change : *found) {
+    if (!change.is_object() || changes.size() >= kMostConfigChanges) continue;
+    changes.push_back({integer_of(change, "iteration").value_or(0), text_of(change, "source"),
+                       text_of(change, "text").substr(0, kLongestConfig)});
+  }
+  return changes;
+}
 
 RunInfo run_of(const json& entry) {
   RunInfo run;
@@ -39,7 +62,10 @@ RunInfo run_of(const json& entry) {
   }
   if (const auto config = entry.find("config"); config != entry.end() && config->is_object()) {
     run.config_source = text_of(*config, "source");
+    run.config_text = text_of(*config, "text").substr(0, kLongestConfig);
   }
+  run.section_layers = section_layers_of(entry);
+  run.config_changes = config_changes_of(entry);
   return run;
 }
 

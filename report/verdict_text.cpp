@@ -153,6 +153,15 @@ std::string as_text(const Verdict& verdict) {
   return text;
 }
 
+std::string as_line(const Verdict& verdict) {
+  const bool said = verdict.outcome != Outcome::kFound && verdict.outcome != Outcome::kHealthy;
+  const std::string outcome = said ? "" : fmt::format("{}: ", to_string(verdict.outcome));
+  const std::string when = verdict.cause ? fmt::format(", since iteration {} ({})", verdict.cause->iteration,
+                                                       to_string(verdict.cause->confidence))
+                                         : "";
+  return outcome + printable(verdict.sentence) + when;
+}
+
 std::string as_short_text(const Verdict& verdict, const std::string& log_dir) {
   Lines lines;
   lines.add("verdict", heading(verdict), 2);

@@ -51,6 +51,20 @@ TEST_F(ReportCommand, APlantedFaultIsNamedWithItsPlace) {
   EXPECT_EQ(json.at("cause").at("kind"), "nonfinite");
   EXPECT_EQ(json.at("cause").at("iteration"), 7);
   EXPECT_EQ(json.at("cause").at("ranks"), nlohmann::json::array({1}));
+
+  const ProgramResult page = amaxscope({"report", "logs"});
+  EXPECT_EQ(page.status, 1);
+  EXPECT_THAT(
+      lines_of(page.out),
+      ElementsAre("logs/report.html", AllOf(HasSubstr("found: "), HasSubstr("since iteration 7 (certain)"))));
+  EXPECT_GT(std::filesystem::file_size(folder_ / "logs" / "report.html"), 50'000U);
+  EXPECT_EQ(amaxscope({"report", "logs", "-o", "elsewhere.html"}).status, 1);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "elsewhere.html"));
+  const ProgramResult nowhere = amaxscope({"report", "logs", "--html", "nowhere/x.html"});
+  EXPECT_EQ(nowhere.status, 2);
+  EXPECT_EQ(nowhere.out, "");
+  EXPECT_THAT(lines_of(nowhere.err),
+              ElementsAre(AllOf(HasSubstr("nowhere/x.html: cannot be written"), HasSubstr("--html FILE"))));
 }
 
 TEST_F(ReportCommand, TheVerdictIsInTheJsonOfATraining) {
@@ -73,10 +87,16 @@ TEST_F(ReportCommand, NoDataAndNoDirectoryAreNotHealth) {
   EXPECT_THAT(lines_of(missing.err), ElementsAre(HasSubstr("nosuch: no directory")));
 }
 
-TEST_F(ReportCommand, ThePageIsNotBuiltYet) {
-  const ProgramResult result = amaxscope({"report", "logs"});
-  EXPECT_EQ(result.status, 2);
-  EXPECT_THAT(lines_of(result.err), ElementsAre(AllOf(HasSubstr("not built yet"), HasSubstr("--text"))));
+TEST_F(ReportCommand, APageThatCannotBeWrittenOrWouldSayNothingIsRefusedInOneLine) {
+  std::filesystem::create_directory(folder_ / "empty");
+  const ProgramResult empty = amaxscope({"report", "empty"});
+  EXPECT_EQ(empty.status, 2);
+  EXPECT_EQ(empty.out, "");
+  EXPECT_THAT(lines_of(empty.err), ElementsAre(AllOf(HasSubstr("empty: no data"), HasSubstr("--text"))));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "empty" / "report.html"));
+  const ProgramResult both = amaxscope({"report", "empty", "--text", "--html", "x.html"});
+  EXPECT_EQ(both.status, 2);
+  EXPECT_THAT(both.err, HasSubstr("--html"));
 }
 
 }  // namespace
