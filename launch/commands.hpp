@@ -35,6 +35,7 @@ Command add_replay(CLI::App& app);
 Command add_doctor(CLI::App& app);
 Command add_presets(CLI::App& app);
 Command add_report(CLI::App& app);
+Command add_sense(CLI::App& app);
 /// The commands that this version only knows by name.
 std::vector<Command> add_unbuilt(CLI::App& app);
 

@@ -29,7 +29,7 @@ struct CommandLine {
     app.require_subcommand(1);
     app.get_formatter()->column_width(28);
     commands = {add_train(app),  add_check(app),  add_explain(app), add_analyze(app), add_quantize(app),
-                add_replay(app), add_doctor(app), add_presets(app), add_report(app)};
+                add_replay(app), add_doctor(app), add_presets(app), add_report(app),  add_sense(app)};
     for (Command& command : add_unbuilt(app)) commands.push_back(std::move(command));
   }
 

@@ -11,7 +11,6 @@ struct Unbuilt {
 };
 
 constexpr Unbuilt kUnbuilt[] = {
-    {"sense", "one-step sensitivity to precision, by GEMM class and layer"},
     {"blame", "bisects which GEMM or layer does the damage, over several runs"},
     {"watch", "a table of a running job"},
     {"diff", "where two runs part"},

@@ -307,10 +307,10 @@ void Trainer::save_state(const std::filesystem::path& directory) {
   if (groups_.world != nullptr) groups_.world->barrier({Traffic::kTrainer, "state saved"});
 }
 
-void Trainer::load_state(const std::filesystem::path& directory) {
+void Trainer::load_state(const std::filesystem::path& directory, bool with_session) {
   const std::int64_t iteration = read_state(state_file(directory, world_rank()), parts(), identity());
   if (session_ != nullptr) {
-    load_session_state(directory);
+    if (with_session) load_session_state(directory);
     AMAXSCOPE_CHECK(session_->iteration() == iteration, ErrorCode::kUsage,
                     "{}: goes on with iteration {}, but the session is at {}; give it this first_iteration",
                     directory.string(), iteration, session_->iteration());

@@ -95,7 +95,8 @@ class Trainer {
   /// same config; otherwise it says so in its log and observes anew, and must have been told of the iteration
   /// (first_iteration; Error(kUsage)).
   /// Throws Error(kInput) for a state of another model, recipe or number of ranks, having changed nothing.
-  void load_state(const std::filesystem::path& directory);
+  /// with_session false: the session is left as it is.
+  void load_state(const std::filesystem::path& directory, bool with_session = true);
 
   [[nodiscard]] Gpt& model() noexcept { return *model_; }
   /// Null unless the recipe is delayed scaling.
