@@ -35,6 +35,8 @@ class HeatMap {
     const wanted = choices.filter.toLowerCase();
     this.layers = plane.layers.filter((layer) => data.layers[layer].toLowerCase().includes(wanted));
     this.mode = choices.mode !== 'auto' ? choices.mode : isWorseWhenSmall(plane.stat) ? 'low' : 'high';
+    // What stands out is what is worse: of a signal-to-noise ratio the small values.
+    this.flipped = isWorseWhenSmall(plane.stat);
     const all = this.layers.map((layer) => plane.values(layer));
     this.extent = extentOf(all);
     this.signed = this.extent.low < 0 && this.extent.high > 0;
@@ -94,7 +96,9 @@ class HeatMap {
   bytesOf(value, colour) {
     if (Number.isNaN(value) || (!Number.isFinite(value) && this.mode === 'high')) return colour.fault_bytes;
     if (this.log && value === 0) return colour.zero_bytes;
-    return (this.signed && !this.log ? colour.two_sided : colour.ramp)[Math.round(255 * Math.min(Math.max(this.place(value), 0), 1))];
+    const place = Math.min(Math.max(this.place(value), 0), 1);
+    if (this.signed && !this.log) return colour.two_sided[Math.round(255 * place)];
+    return colour.ramp[Math.round(255 * (this.flipped ? 1 - place : place))];
   }
 
   draw() {
@@ -171,7 +175,7 @@ class HeatMap {
     const bottom = this.height - this.bottom;
     pen.textBaseline = 'middle';
     pen.textAlign = 'right';
-    const step = Math.max(1, Math.ceil(13 / this.rowHeight));
+    const step = Math.max(1, Math.ceil(16 / this.rowHeight));
     const label = (row) => {
       const layer = this.layers[row];
       const y = this.yOf(row) + this.rowHeight / 2;
@@ -248,7 +252,17 @@ class HeatMap {
         pen.fill();
         pen.stroke();
       }
-      if (layer === this.opened) {
+      if (layer === this.opened && this.rowHeight < 5) {
+        // An outline would hide a row so thin: two arrows point at it.
+        pen.fillStyle = colour.ink;
+        for (const [edge, way] of [[this.left, -6], [this.right, 6]]) {
+          pen.beginPath();
+          pen.moveTo(edge, y);
+          pen.lineTo(edge + way, y - 4);
+          pen.lineTo(edge + way, y + 4);
+          pen.fill();
+        }
+      } else if (layer === this.opened) {
         pen.strokeStyle = colour.ink;
         pen.lineWidth = 1.25;
         pen.strokeRect(this.left - 0.5, this.yOf(row) - 0.5, this.right - this.left + 1, Math.max(this.rowHeight, 3));
@@ -280,7 +294,8 @@ class HeatMap {
     const begin = 34;
     const wide = 190;
     for (let x = 0; x < wide; ++x) {
-      pen.fillStyle = `rgb(${ramp[Math.round(255 * x / (wide - 1))]})`;
+      const place = x / (wide - 1);
+      pen.fillStyle = `rgb(${ramp[Math.round(255 * (this.flipped && ramp === colour.ramp ? 1 - place : place))]})`;
       pen.fillRect(begin + x, 2, 1, 10);
     }
     pen.font = `11px ${style('--text')}`;

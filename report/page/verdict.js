@@ -30,7 +30,7 @@ const showFacts = () => {
   if (!cause) return;
   const facts = byId('facts');
   const fact = (name, text, kind) => facts.append(make('div', {}, make('dt', {text: name}), make('dd', {text, class: kind || ''})));
-  fact('Since', `iteration ${count(cause.iteration)}${cause.sampled ? ' (first one looked at)' : ''}`, 'key');
+  fact('Since', `iteration ${count(cause.iteration)}${cause.sampled ? ' or just before' : ''}`, 'key');
   const [place] = cause.places;
   if (place && place.layer) {
     fact('Layer', place.layer, 'name');
