@@ -81,8 +81,8 @@ TEST_F(Scripts, EachIsSoundShell) {
 }
 
 TEST_F(Scripts, EachExplainsItself) {
-  for (const char* script :
-       {"install_deps", "quickstart", "recipe_table", "test", "mpirun", "mpirun_local", "srun"}) {
+  for (const char* script : {"install_deps", "quickstart", "recipe_table", "readme_excerpt", "test", "mpirun",
+                             "mpirun_local", "srun"}) {
     const ProgramResult result =
         run_program({std::string(AMAXSCOPE_SOURCE_DIR "/launch/") + script, "--help"});
     EXPECT_EQ(result.status, 0) << script << result.err;
