@@ -20,10 +20,11 @@ class HeatMap {
     this.at = {row: 0, column: 0};
     this.opened = null;
     this.canvas.addEventListener('pointermove', (event) => this.point(event, false));
-    this.canvas.addEventListener('pointerleave', () => { this.hover = null; this.draw(); this.say(this.at); pointAt(null); });
+    this.canvas.addEventListener('pointerleave', () => { this.hover = null; this.draw(false); this.say(this.at); pointAt(null); });
     this.canvas.addEventListener('click', (event) => this.point(event, true));
     this.canvas.addEventListener('keydown', (event) => this.key(event));
-    this.canvas.addEventListener('focus', () => { this.draw(); this.say(this.at); });
+    this.canvas.addEventListener('focus', () => { this.draw(false); this.say(this.at); });
+    this.canvas.addEventListener('blur', () => this.draw(false));
     this.scroll.addEventListener('scroll', () => this.draw());
     drawn(() => this.layOut());
   }
@@ -101,7 +102,9 @@ class HeatMap {
     return colour.ramp[Math.round(255 * (this.flipped ? 1 - place : place))];
   }
 
-  draw() {
+  /** afresh: the cells too; they stay as they are when only what lies over them moves. */
+  draw(afresh = true) {
+    if (afresh) this.image = null;
     if (!this.plane || !this.columns.length) { this.canvas.width = 0; return; }
     const place = surface(this.canvas, this.height);
     if (!place) return;
@@ -125,7 +128,8 @@ class HeatMap {
     const wide = Math.max(Math.round(this.right * ratio) - x0, 1);
     const y0 = Math.round(this.top * ratio);
     const tall = Math.max(Math.round((this.height - this.bottom) * ratio) - y0, 1);
-    const image = pen.createImageData(wide, tall);
+    if (this.image) { pen.putImageData(this.image, x0, y0); return; }
+    const image = this.image = pen.createImageData(wide, tall);
     const edges = this.columns.map((index) => Math.round((this.xOf(index) - this.left) * ratio));
     const ends = this.columns.map((index, i) => {
       const next = i + 1 < this.columns.length ? this.columns[i + 1] : this.i1;
@@ -330,7 +334,7 @@ class HeatMap {
     this.hover = {row, column};
     if (open) { this.at = {row, column}; this.open(row); }
     this.say(this.hover);
-    this.draw();
+    this.draw(false);
     pointAt(this.columns[column] * 2 ** this.plane.shift);
   }
 
@@ -346,7 +350,6 @@ class HeatMap {
     if (!this.layers || !this.layers.length) return;
     if (event.key === 'Enter' || event.key === ' ') {
       this.open(this.at.row);
-      this.draw();
     } else if (moves[event.key]) {
       const [down, right] = moves[event.key];
       const within = (value, most) => Math.min(Math.max(value, 0), most);
@@ -355,11 +358,13 @@ class HeatMap {
       if (this.names) {
         const y = this.at.row * this.rowHeight;
         const room = this.height - this.top - this.bottom - this.rowHeight;
-        if (y < this.scroll.scrollTop) this.scroll.scrollTop = y;
-        if (y > this.scroll.scrollTop + room) this.scroll.scrollTop = y - room;
+        const before = this.scroll.scrollTop;
+        if (y < before) this.scroll.scrollTop = y;
+        if (y > before + room) this.scroll.scrollTop = y - room;
+        if (this.scroll.scrollTop !== before) this.image = null;
       }
       this.say(this.at);
-      this.draw();
+      this.draw(false);
       pointAt(this.columns[this.at.column] * 2 ** this.plane.shift);
     } else {
       return;

@@ -48,6 +48,22 @@ TEST_F(Scripts, InstallDepsInstallsWhatIsMissingOnly) {
                               Not(HasSubstr("cmake"))));
 }
 
+TEST_F(Scripts, InstallDepsGetsABrowserOnRequestAndGoesOnWithoutOne) {
+  stand_in("dpkg-query", "echo installed");
+  stand_in("apt-get", "echo \"$*\" >> calls; case \"$*\" in *install*) exit 100;; esac");
+  stand_in("sudo", "while [ \"${1#-}\" != \"$1\" ]; do shift; done; exec \"$@\"");
+  const bool here = run_program({"sh", "-c",
+                                 "command -v chromium-headless-shell || command -v chromium || command -v "
+                                 "chromium-browser || command -v google-chrome"})
+                        .status == 0;
+  const ProgramResult result = install_deps({"--browser"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(exists("calls"), !here);
+  if (here) return;
+  EXPECT_THAT(lines_of(read("calls")).back(), HasSubstr("chromium-headless-shell"));
+  EXPECT_THAT(result.out, HasSubstr("will be skipped"));
+}
+
 TEST_F(Scripts, InstallDepsSaysWhatFailed) {
   stand_in("dpkg-query", "exit 1");
   stand_in("apt-get", "exit 100");
