@@ -182,44 +182,6 @@ ExitStatus check(const CheckOptions& options) {
   return kDone;
 }
 
-void print_metrics(const CheckOptions& options, const MetricsCheck& found) {
-  for (const CheckedRun& run : found.runs) {
-    fmt::print("run {}: {}, from iteration {}{}\n", run.run_id, run.closed ? "closed" : "unclosed",
-               run.first_iteration,
-               run.last_iteration ? fmt::format(" to {}", *run.last_iteration) : std::string());
-  }
-  if (found.first_iteration) {
-    fmt::print(
-        "{}: {} records of {} layers and {} findings, in {} steps from iteration {} to {}, in {} file{}\n",
-        options.metrics, found.records, found.layers, found.findings, found.steps, *found.first_iteration,
-        *found.last_iteration, found.files, found.files == 1 ? "" : "s");
-  }
-  if (found.problems.empty()) fmt::print("{}: whole\n", options.metrics);
-}
-
-void print_metrics_json(const CheckOptions& options, const MetricsCheck& found) {
-  nlohmann::ordered_json json = {{"metrics", options.metrics}, {"whole", found.problems.empty()},
-                                 {"problems", found.problems}, {"notes", found.notes},
-                                 {"files", found.files},       {"records", found.records},
-                                 {"findings", found.findings}, {"layers", found.layers},
-                                 {"steps", found.steps},       {"runs", nlohmann::ordered_json::array()}};
-  if (found.first_iteration) json["iterations"] = {*found.first_iteration, *found.last_iteration};
-  for (const CheckedRun& run : found.runs) {
-    json["runs"].push_back({{"run_id", run.run_id}, {"closed", run.closed}});
-  }
-  fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-}
-
-ExitStatus check_run(const CheckOptions& options) {
-  const MetricsCheck found = check_metrics(options.metrics);
-  for (const std::string& note : found.notes) fmt::print(stderr, "{}\n", note);
-  for (const std::string& problem : found.problems) {
-    fmt::print(stderr, "{}\n", (std::filesystem::path(options.metrics) / problem).string());
-  }
-  options.json ? print_metrics_json(options, found) : print_metrics(options, found);
-  return found.problems.empty() ? kDone : kAnswerIsNo;
-}
-
 }  // namespace
 
 Command add_check(CLI::App& app) {
@@ -229,7 +191,7 @@ Command add_check(CLI::App& app) {
   CLI::Option* config = subcommand->add_option("YAML", options->config, "the debug config");
   subcommand
       ->add_option("--metrics", options->metrics,
-                   "instead of a config: whether run.json and metrics/ of this log directory are whole")
+                   "instead of a config: the same as `amaxscope check-records DIR`")
       ->type_name("DIR")
       ->excludes(config);
   subcommand
@@ -248,7 +210,7 @@ Command add_check(CLI::App& app) {
       ->type_name("R");
   subcommand->add_flag("--json", options->json, "one JSON object on standard output");
   return {.app = subcommand, .run_alone = [options] {
-            if (!options->metrics.empty()) return check_run(*options);
+            if (!options->metrics.empty()) return report_metrics(options->metrics, options->json);
             AMAXSCOPE_CHECK(
                 !options->config.empty(), ErrorCode::kUsage,
                 "YAML is required, or --metrics with a log directory; see `amaxscope check --help`");

@@ -28,6 +28,7 @@ struct Command {
 
 Command add_train(CLI::App& app);
 Command add_check(CLI::App& app);
+Command add_check_records(CLI::App& app);
 Command add_explain(CLI::App& app);
 Command add_analyze(CLI::App& app);
 Command add_quantize(CLI::App& app);
@@ -36,6 +37,8 @@ Command add_doctor(CLI::App& app);
 Command add_presets(CLI::App& app);
 Command add_report(CLI::App& app);
 Command add_sense(CLI::App& app);
+Command add_diff(CLI::App& app);
+Command add_watch(CLI::App& app);
 /// The commands that this version only knows by name.
 std::vector<Command> add_unbuilt(CLI::App& app);
 

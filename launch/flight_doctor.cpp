@@ -83,15 +83,6 @@ std::vector<FlightRank> read_ranks(const fs::path& directory) {
 
 double age(Time then, Time now) { return std::max(0.0, std::chrono::duration<double>(now - then).count()); }
 
-std::string state_of(const FlightRank& rank) {
-  const FlightStatus& status = rank.record->status;
-  if (has_died(rank)) return "gone";
-  if (rank.process == ProcessState::kStopped) return "stopped";
-  if (current_call(*rank.record) != nullptr && status.state == FlightState::kTraining)
-    return "in a collective";
-  return std::string(to_string(status.state));
-}
-
 std::vector<std::vector<std::string>> rows_of(const std::vector<FlightRank>& ranks, Time now) {
   std::vector<std::vector<std::string>> rows = {
       {"rank", "host", "pid", "state", "iteration", "where", "last call", "since"}};
@@ -102,8 +93,8 @@ std::vector<std::vector<std::string>> rows_of(const std::vector<FlightRank>& ran
     }
     const FlightStatus& status = rank.record->status;
     const FlightCall* last = rank.record->calls.empty() ? nullptr : &rank.record->calls.back();
-    rows.push_back({fmt::format("{}", rank.rank), status.host, fmt::format("{}", status.pid), state_of(rank),
-                    fmt::format("{}", status.iteration), status.where,
+    rows.push_back({fmt::format("{}", rank.rank), status.host, fmt::format("{}", status.pid),
+                    flight_state(rank), fmt::format("{}", status.iteration), status.where,
                     last == nullptr ? "none" : describe_in_group(*last, status),
                     fmt::format("{:.1f} s", age(status.updated, now))});
   }
@@ -139,7 +130,7 @@ nlohmann::json as_json(const FlightRank& rank, Time now) {
   json["host"] = status.host;
   json["pid"] = status.pid;
   json["process"] = to_string(rank.process);
-  json["state"] = state_of(rank);
+  json["state"] = flight_state(rank);
   json["iteration"] = status.iteration;
   json["where"] = status.where;
   json["seconds_since_update"] = age(status.updated, now);
@@ -175,6 +166,19 @@ void print_json(const fs::path& directory, const std::vector<FlightRank>& ranks,
 }
 
 }  // namespace
+
+std::vector<FlightRank> flight_ranks(const fs::path& directory) {
+  return read_ranks(directory_of_records(directory));
+}
+
+std::string flight_state(const FlightRank& rank) {
+  const FlightStatus& status = rank.record->status;
+  if (has_died(rank)) return "gone";
+  if (rank.process == ProcessState::kStopped) return "stopped";
+  if (current_call(*rank.record) != nullptr && status.state == FlightState::kTraining)
+    return "in a collective";
+  return std::string(to_string(status.state));
+}
 
 ExitStatus flight_doctor(const FlightDoctorOptions& options) {
   AMAXSCOPE_CHECK(options.stuck_after_seconds >= 0, ErrorCode::kUsage, "--stuck-after {}: is negative",

@@ -2,9 +2,12 @@
 // dead. Needs no MPI and takes no part in the job.
 #pragma once
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "launch/commands.hpp"
+#include "launch/flight_rank.hpp"
 
 namespace amaxscope::launch {
 
@@ -13,6 +16,12 @@ struct FlightDoctorOptions {
   double stuck_after_seconds = 10.0;
   bool json = false;
 };
+
+/// Every rank of the job, whether it has a record or not, by rank. directory: as FlightDoctorOptions has it.
+/// Throws Error(kInput) when there are no records to be read.
+std::vector<FlightRank> flight_ranks(const std::filesystem::path& directory);
+/// What the rank is at, in a word or two: "training", "in a collective", "stopped", "gone". It has a record.
+std::string flight_state(const FlightRank& rank);
 
 /// Prints the table of the ranks and what is wrong. kAnswerIsNo when something is. Throws Error(kInput) when
 /// there are no records to be read.

@@ -4,10 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 
 #include "core/error.hpp"
 #include "launch/json_fields.hpp"
@@ -22,6 +25,10 @@ using nlohmann::json;
 
 void read_run(const json& entry, std::size_t index, MetricsCheck& check) {
   CheckedRun run;
+  if (!entry.is_object()) {
+    check.problems.push_back(fmt::format("run.json: run {} is no object", index));
+    return;
+  }
   run.run_id = text_field(entry, "run_id").value_or("");
   const std::string state = text_field(entry, "state").value_or("");
   if (run.run_id.empty() || (state != "closed" && state != "unclosed")) {
@@ -32,6 +39,10 @@ void read_run(const json& entry, std::size_t index, MetricsCheck& check) {
   run.closed = state == "closed";
   run.first_iteration = integer_field(entry, "first_iteration").value_or(0);
   run.last_iteration = integer_field(entry, "last_iteration");
+  run.world_size = integer_field(entry, "world_size").value_or(0);
+  if (run.world_size < 1) {
+    check.problems.push_back(fmt::format("run.json: run {} has no world_size of 1 or more", run.run_id));
+  }
   if (run.closed && !run.last_iteration) {
     check.problems.push_back(fmt::format("run.json: run {} is closed and has no last_iteration", run.run_id));
   }
@@ -74,26 +85,68 @@ std::vector<std::filesystem::path> metrics_files(const std::filesystem::path& fo
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
   }
-  std::ranges::sort(files);
+  std::ranges::sort(files, [](const auto& a, const auto& b) {
+    const std::string x = a.filename().string();
+    const std::string y = b.filename().string();
+    return x.size() != y.size() ? x.size() < y.size() : x < y;  // rank_2 before rank_10
+  });
   return files;
+}
+
+/// Every rank of a closed run has a file that says so, whether or not it had anything to record.
+void find_missing_ranks(const std::map<std::string, std::set<std::int64_t>>& ranks_of, MetricsCheck& check) {
+  constexpr std::size_t kShown = 8;
+  for (const CheckedRun& run : check.runs) {
+    const auto found = ranks_of.find(run.run_id);
+    std::set<std::int64_t> there = found != ranks_of.end() ? found->second : std::set<std::int64_t>();
+    there.erase(there.lower_bound(run.world_size), there.end());  // of ranks that the run did not have
+    const std::int64_t count = run.world_size - static_cast<std::int64_t>(there.size());
+    if (!run.closed || count <= 0) continue;
+    std::vector<std::string> missing;
+    for (std::int64_t rank = 0; rank < run.world_size && missing.size() < kShown; ++rank) {
+      if (!there.contains(rank)) missing.push_back(fmt::format("rank_{}.jsonl", rank));
+    }
+    const std::int64_t more = count - static_cast<std::int64_t>(missing.size());
+    check.problems.push_back(fmt::format("metrics/: run {} had {} rank{}; nothing of it is in {}{}",
+                                         run.run_id, run.world_size, run.world_size == 1 ? "" : "s",
+                                         fmt::join(missing, ", "),
+                                         more > 0 ? fmt::format(" and {} more", more) : ""));
+  }
+}
+
+/// R of rank_R.jsonl.
+std::optional<std::int64_t> rank_of(const std::filesystem::path& file) {
+  constexpr std::string_view kPrefix = "rank_";
+  const std::string name = file.stem().string();
+  std::int64_t rank = -1;
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const char* const end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, rank);
+  return parsed.ec == std::errc() && parsed.ptr == end && rank >= 0 ? std::optional(rank) : std::nullopt;
 }
 
 }  // namespace
 
 MetricsCheck check_metrics(const std::filesystem::path& log_dir) {
   AMAXSCOPE_CHECK(std::filesystem::is_directory(log_dir), ErrorCode::kInput,
-                  "{}: no directory; --metrics wants the log directory of a run", log_dir.string());
+                  "{}: no directory; the log directory of a run is wanted (what --log-dir named)",
+                  log_dir.string());
   MetricsCheck check;
   read_runs(log_dir / "run.json", check);
   std::set<std::string> layers;
   std::set<std::int64_t> steps;
+  std::map<std::string, std::set<std::int64_t>> ranks_of;
   for (const std::filesystem::path& path : metrics_files(log_dir / "metrics")) {
     ++check.files;
     MetricsLines lines("metrics/" + path.filename().string(), check);
     lines.read(path);
     layers.insert(lines.layers().begin(), lines.layers().end());
     steps.insert(lines.steps().begin(), lines.steps().end());
+    if (const auto rank = rank_of(path)) {
+      for (const std::string& run : lines.opened()) ranks_of[run].insert(*rank);
+    }
   }
+  find_missing_ranks(ranks_of, check);
   check.layers = layers.size();
   check.steps = steps.size();
   if (!steps.empty()) {

@@ -1,4 +1,5 @@
-// Whether what a run wrote (run.json, metrics/*.jsonl) is whole: `amaxscope check --metrics`.
+// Whether what a run wrote (run.json, metrics/*.jsonl) is whole and of the schema of docs/records.md:
+// `amaxscope check-records`.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "launch/exit_status.hpp"
+
 namespace amaxscope::launch {
 
 struct CheckedRun {
   std::string run_id;
   bool closed = false;
+  std::int64_t world_size = 0;
   std::int64_t first_iteration = 0;
   std::optional<std::int64_t> last_iteration;  ///< of a closed one
   friend bool operator==(const CheckedRun&, const CheckedRun&) = default;
@@ -33,6 +37,9 @@ struct MetricsCheck {
   std::optional<std::int64_t> first_iteration;  ///< of what is recorded
   std::optional<std::int64_t> last_iteration;
 };
+
+/// Prints what check_metrics() says of it, problems and notes on stderr. 1 when there are problems.
+ExitStatus report_metrics(const std::filesystem::path& log_dir, bool json);
 
 /// Reads every file of the log directory once, line by line. Throws Error(kInput) when it is no directory.
 MetricsCheck check_metrics(const std::filesystem::path& log_dir);

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "launch/json_fields.hpp"
+#include "launch/metrics_schema.hpp"
 #include "runtime/sinks/run_file.hpp"
 
 namespace amaxscope::launch {
@@ -16,15 +17,12 @@ namespace {
 
 using nlohmann::json;
 
-bool is_record(const json& object) {
-  const auto stats = object.find("stats");
-  return stats != object.end() && stats->is_object() && text_field(object, "layer") &&
-         text_field(object, "tensor") && text_field(object, "phase");
-}
+constexpr std::uint64_t kProblemsOfAFile = 20;
 
 }  // namespace
 
 void MetricsLines::problem_at(std::uint64_t line, std::string_view what) {
+  if (++problems_ > kProblemsOfAFile) return;
   check_.problems.push_back(fmt::format("{}:{}: {}", name_, line, what));
 }
 
@@ -48,7 +46,10 @@ void MetricsLines::read(const std::filesystem::path& path) {
     problem("the file is empty: nothing was recorded");
     return;
   }
-  end_of_run(/*at_end_of_file=*/true);
+  leave_run(/*at_end_of_file=*/true);
+  if (problems_ > kProblemsOfAFile) {
+    check_.problems.push_back(fmt::format("{}: and {} more", name_, problems_ - kProblemsOfAFile));
+  }
 }
 
 void MetricsLines::line(const std::string& text, bool ended) {
@@ -66,12 +67,14 @@ void MetricsLines::line(const std::string& text, bool ended) {
   const std::optional<std::int64_t> iteration = integer_field(object, "iteration");
   if (!iteration) return problem("has no iteration");
   if (object.contains("end_of_step")) return marker(object, *iteration);
+  if (object.contains("end_of_run")) return end_of_run(*iteration);
   content(object, *iteration);
 }
 
 void MetricsLines::opening(const json& object) {
-  if (line_ != 1) end_of_run(/*at_end_of_file=*/false);
+  if (line_ != 1) leave_run(/*at_end_of_file=*/false);
   run_id_ = text_field(object, "run_id").value_or("");
+  opened_.insert(run_id_);
   if (integer_field(object, "schema_version") != RunDescription::kSchemaVersion) {
     problem(fmt::format("schema version {}, this program reads {}", object["schema_version"].dump(),
                         RunDescription::kSchemaVersion));
@@ -84,7 +87,13 @@ void MetricsLines::opening(const json& object) {
 }
 
 void MetricsLines::content(const json& object, std::int64_t iteration) {
+  if (ended_.contains(run_id_)) problem(fmt::format("a line of run {} after its end", run_id_));
   if (pending_++ == 0) pending_line_ = line_;
+  const CheckedRun* run = current();
+  if (const std::string wrong = shape_problem(object, run != nullptr ? run->world_size : 0); !wrong.empty()) {
+    problem(wrong);
+    if (object.contains("stats")) return;
+  }
   if (object.contains("finding")) {  // of what came before the step, too
     ++pending_findings_;
     ++check_.findings;
@@ -97,8 +106,11 @@ void MetricsLines::content(const json& object, std::int64_t iteration) {
   } else if (!steps_.empty() && iteration <= *steps_.rbegin()) {
     problem(fmt::format("iteration {} after iteration {} was completed", iteration, *steps_.rbegin()));
   }
-  if (object.contains("scalars") || object.contains("event")) return;
-  if (!is_record(object)) return problem("is no record: layer, tensor, phase and stats are wanted");
+  if (run != nullptr && iteration < run->first_iteration) {
+    problem(fmt::format("iteration {}, but run.json says that the run began at {}", iteration,
+                        run->first_iteration));
+  }
+  if (!object.contains("stats")) return;
   ++check_.records;
   layers_.insert(object["layer"].get<std::string>());
   const Key key{object["layer"].get<std::string>(), object["tensor"].get<std::string>(),
@@ -107,6 +119,15 @@ void MetricsLines::content(const json& object, std::int64_t iteration) {
     problem(fmt::format("a second record of {} {} in iteration {}", std::get<0>(key), std::get<1>(key),
                         iteration));
   }
+}
+
+void MetricsLines::end_of_run(std::int64_t iteration) {
+  const CheckedRun* run = current();
+  if (run != nullptr && run->closed && run->last_iteration != iteration) {
+    problem(fmt::format("the run ends with iteration {}; run.json says {}", iteration,
+                        run->last_iteration ? fmt::format("{}", *run->last_iteration) : "nothing"));
+  }
+  if (!ended_.insert(run_id_).second) problem(fmt::format("run {} ends a second time", run_id_));
 }
 
 void MetricsLines::marker(const json& object, std::int64_t iteration) {
@@ -133,7 +154,7 @@ void MetricsLines::marker(const json& object, std::int64_t iteration) {
   seen_.clear();
 }
 
-void MetricsLines::end_of_run(bool at_end_of_file) {
+void MetricsLines::leave_run(bool at_end_of_file) {
   // Findings of the moment at which the run was closed have no step.
   const bool open_step = pending_ > pending_findings_;
   const CheckedRun* run = current();
@@ -149,6 +170,12 @@ void MetricsLines::end_of_run(bool at_end_of_file) {
                  fmt::format("{} lines of iteration {} are not followed by its end-of-step marker",
                              pending_ - pending_findings_, pending_iteration_.value_or(-1)));
     }
+  }
+  if (run != nullptr && run->closed && !ended_.contains(run_id_) && broken_line_ == 0 && !open_step) {
+    problem(fmt::format(
+        "run {} was closed, but its lines end here without the one that ends a run: the file was cut off, or "
+        "this rank could not write to the end",
+        run_id_));
   }
   broken_line_ = 0;
   pending_ = pending_findings_ = 0;

@@ -16,9 +16,9 @@ namespace amaxscope::launch {
 
 /// What must hold: a file begins with an opening line; the lines of a step (records, scalars, findings) are
 /// of its iteration and are followed by its marker, which has their number; iterations only grow; every line
-/// is a whole JSON object. An opening line in the middle is a later run that went on: before it a step
-/// without a marker and a line that was cut off are what a crash leaves, when the run before is not marked
-/// closed.
+/// is a whole JSON object of the schema; a closed run's lines end with the one that ends a run. An opening
+/// line in the middle is a later run that went on: before it a step without a marker and a line that was cut
+/// off are what a crash leaves, when the run before is not marked closed.
 class MetricsLines {
  public:
   /// name: for messages. check: gets problems, notes and counts; its runs are known already.
@@ -28,13 +28,19 @@ class MetricsLines {
   [[nodiscard]] const std::set<std::string>& layers() const noexcept { return layers_; }
   /// Iterations whose marker was found.
   [[nodiscard]] const std::set<std::int64_t>& steps() const noexcept { return steps_; }
+  /// Ids of the runs whose last line was found.
+  [[nodiscard]] const std::set<std::string>& ended() const noexcept { return ended_; }
+  /// Ids of the runs that have an opening line.
+  [[nodiscard]] const std::set<std::string>& opened() const noexcept { return opened_; }
 
  private:
   void line(const std::string& text, bool ended);
   void opening(const nlohmann::json& object);
   void marker(const nlohmann::json& object, std::int64_t iteration);
   void content(const nlohmann::json& object, std::int64_t iteration);
-  void end_of_run(bool at_end_of_file);
+  void end_of_run(std::int64_t iteration);
+  /// What must hold where a run's lines end: at the end of the file or where a later run begins.
+  void leave_run(bool at_end_of_file);
   [[nodiscard]] const CheckedRun* current() const;
   void problem(std::string_view what) { problem_at(line_, what); }
   void problem_at(std::uint64_t line, std::string_view what);
@@ -53,6 +59,9 @@ class MetricsLines {
   std::set<Key> seen_;  ///< records of the step
   std::set<std::string> layers_;
   std::set<std::int64_t> steps_;
+  std::set<std::string> opened_;
+  std::set<std::string> ended_;
+  std::uint64_t problems_ = 0;
 };
 
 }  // namespace amaxscope::launch

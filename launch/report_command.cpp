@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/error.hpp"
 #include "launch/commands.hpp"
+#include "report/diff_text.hpp"
 #include "report/page/page.hpp"
 #include "report/verdict_text.hpp"
 
@@ -14,6 +17,7 @@ namespace {
 
 struct ReportOptions {
   std::string directory;
+  std::string against;
   bool text = false;
   bool json = false;
   std::string html;
@@ -41,6 +45,10 @@ ExitStatus run_page(const ReportOptions& options) {
                     "{}: {}; no page is written (--text says what is wrong with the records)",
                     options.directory, verdict.sentence);
     fmt::print("{}\n{}\n", file.string(), report::as_line(verdict));
+    if (!options.against.empty()) {
+      fmt::print("{}", report::as_short_text(report::compare_runs(options.directory, options.against),
+                                             options.against));
+    }
     return status_of(verdict.outcome);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIo) throw;
@@ -51,7 +59,16 @@ ExitStatus run_page(const ReportOptions& options) {
 ExitStatus run_report(const ReportOptions& options) {
   if (!options.text && !options.json) return run_page(options);
   const report::Verdict verdict = report::judge(options.directory);
-  fmt::print("{}", options.json ? report::as_json(verdict) + "\n" : report::as_text(verdict));
+  std::optional<report::Diff> diff;
+  if (!options.against.empty()) diff = report::compare_runs(options.directory, options.against);
+  if (options.json) {
+    auto json = nlohmann::ordered_json::parse(report::as_json(verdict));
+    if (diff) json["against"] = nlohmann::ordered_json::parse(report::as_json(*diff));
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("{}", report::as_text(verdict));
+    if (diff) fmt::print("\n{}", report::as_short_text(*diff, options.against));
+  }
   return status_of(verdict.outcome);
 }
 
@@ -65,6 +82,11 @@ Command add_report(CLI::App& app) {
   subcommand->add_option("DIR", options->directory, "the log directory of a run (--log-dir)")
       ->required()
       ->type_name("");
+  subcommand
+      ->add_option(
+          "--against", options->against,
+          "the log directory of another run, which may be of another size: where this one parts from it")
+      ->type_name("DIR");
   CLI::Option* text = subcommand->add_flag("--text", options->text, "the verdict on the terminal");
   CLI::Option* json =
       subcommand

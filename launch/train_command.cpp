@@ -17,6 +17,7 @@
 #include "launch/train_summary.hpp"
 #include "megatron/trainer.hpp"
 #include "report/verdict_text.hpp"
+#include "runtime/sinks/tensorboard_sink.hpp"
 
 namespace amaxscope::launch {
 
@@ -143,8 +144,11 @@ class Training {
     job_.agree([&] { groups_.emplace(job_.world(), ParallelSizes{.tp = options_.tp, .pp = options_.pp}); });
     try {
       job_.agree([&] {
-        session_.emplace(registry_, SessionGroups::from(*groups_),
-                         session_options(options_, log_dir_, environment_, first_iteration_, flight_));
+        SessionOptions session = session_options(options_, log_dir_, environment_, first_iteration_, flight_);
+        if (options_.tensorboard) {
+          session.extra_sinks.push_back(make_tensorboard_sink(log_dir_, job_.world().rank()));
+        }
+        session_.emplace(registry_, SessionGroups::from(*groups_), std::move(session));
       });
     } catch (const JobFailed& failed) {
       if (failed.status == kBadInput) discard_flight();

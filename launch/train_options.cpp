@@ -11,6 +11,7 @@
 #include "megatron/fault_kinds.hpp"
 #include "runtime/config/diagnostics.hpp"
 #include "runtime/quantizers/recipe.hpp"
+#include "runtime/sinks/tensorboard_sink.hpp"
 
 namespace amaxscope::launch {
 
@@ -104,9 +105,17 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
       ->expected(1)
       ->take_all();
   add(app, "--seed", options.seed, "N", "of weights and batches (default 1)");
+  add(app, "--perturb", options.perturb, "SEED",
+      "add errors to the inputs of the layers, at random, of the size that GEMMs make which sum in another "
+      "order "
+      "(default 0: none): beside a run without, it shows how far rounding moves each statistic, for "
+      "`amaxscope "
+      "diff --perturbed`");
   add(app, "--dtype", options.dtype, "T", "compute dtype: f32 (default) or bf16");
   add(app, "--device", options.device, "D", "auto (default) or cpu; not built yet: cuda");
   add(app, "--log-dir", options.log_dir, "DIR", "where logs go (default: amaxscope_logs/<date>-<time>)");
+  app.add_flag("--tensorboard", options.tensorboard,
+               "with a debug config: TensorBoard event files too, in tensorboard/ under the log directory");
   app.add_flag("--watch-config", options.watch_config,
                "look at --config while training; an edited file takes effect on all ranks together");
   add(app, "--poll-every", options.poll_every, "N",
@@ -155,6 +164,12 @@ void validate(const TrainOptions& options, int world_size) {
   require_at_least("--deadline", options.deadline, 1);
   AMAXSCOPE_CHECK(!options.watch_config || !options.config.empty(), ErrorCode::kUsage,
                   "--watch-config needs --config: there is no file to watch");
+  AMAXSCOPE_CHECK(!options.tensorboard || !options.config.empty() || !options.preset.empty(),
+                  ErrorCode::kUsage,
+                  "--tensorboard needs --config or --preset: without one nothing is recorded");
+  AMAXSCOPE_CHECK(!options.tensorboard || has_tensorboard_sink(), ErrorCode::kUsage,
+                  "--tensorboard: this build has no protobuf; install libprotobuf-dev and protobuf-compiler "
+                  "(launch/install_deps) and build again");
   AMAXSCOPE_CHECK((options.save_every > 0) == !options.save_dir.empty(), ErrorCode::kUsage,
                   "--save-every and --save-dir go together");
   AMAXSCOPE_CHECK(options.top_k <= std::max<std::int64_t>(options.experts, 1), ErrorCode::kUsage,
@@ -213,6 +228,7 @@ std::map<std::string, std::string> described(const TrainOptions& options) {
           {"no-signals", options.no_signals ? "true" : "false"},
           {"inject", fmt::format("{}", fmt::join(options.inject, " "))},
           {"seed", fmt::format("{}", options.seed)},
+          {"perturb", fmt::format("{}", options.perturb)},
           {"dtype", options.dtype},
           {"device", options.device}};
 }

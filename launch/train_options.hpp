@@ -40,6 +40,7 @@ struct TrainOptions {
   std::string preset;
   std::vector<std::string> inject;
   std::uint64_t seed = 1;
+  std::uint64_t perturb = 0;  ///< 0: not
   std::string dtype = "f32";
   std::string device = "auto";
   bool watch_config = false;
@@ -47,6 +48,7 @@ struct TrainOptions {
   std::int64_t deadline = 600;  ///< seconds that ranks may wait for one another
   bool no_signals = false;
   std::string log_dir;  ///< empty: amaxscope_logs/<date>-<time>
+  bool tensorboard = false;
   bool json = false;
 
   friend bool operator==(const TrainOptions&, const TrainOptions&) = default;

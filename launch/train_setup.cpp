@@ -40,6 +40,7 @@ megatron::TrainerOptions trainer_options(const TrainOptions& options) {
       options.gemm == "exact" ? megatron::GemmArithmetic::kExact : megatron::GemmArithmetic::kBlas;
   result.micro_batches = static_cast<int>(options.micro_batches);
   result.seed = options.seed;
+  result.model.perturb = options.perturb;
   result.learning_rate.peak = options.learning_rate;
   result.learning_rate.warmup_steps = std::min<std::int64_t>(20, options.steps / 10);
   result.learning_rate.total_steps = options.steps;

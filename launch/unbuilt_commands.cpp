@@ -12,8 +12,6 @@ struct Unbuilt {
 
 constexpr Unbuilt kUnbuilt[] = {
     {"blame", "bisects which GEMM or layer does the damage, over several runs"},
-    {"watch", "a table of a running job"},
-    {"diff", "where two runs part"},
 };
 
 }  // namespace

@@ -35,6 +35,7 @@ struct LayerContext {
   const FaultTable* faults = nullptr;  ///< null: no fault is planted
   RandomStreams* streams = nullptr;    ///< where layers list what draws random numbers; null: nowhere
   std::uint64_t seed = 0;              ///< of the initial weights and of stochastic rounding
+  std::uint64_t perturb = 0;           ///< not 0: other draws of stochastic rounding than the seed's
   std::int64_t sequence = 0;           ///< tokens of one sequence; 0: not known
 
   [[nodiscard]] int tp_size() const noexcept { return tp == nullptr ? 1 : tp->size(); }

@@ -1,8 +1,10 @@
 #include "megatron/gpt.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.hpp"
+#include "megatron/counter_hash.hpp"
 #include "megatron/faults.hpp"
 #include "megatron/ops/elementwise.hpp"
 #include "megatron/ops/loss.hpp"
@@ -62,6 +64,7 @@ std::vector<std::string> mlp_gemms(const GptOptions& options) {
 Gpt::Gpt(const LayerContext& context, const GptOptions& options, const PipelineStage& stage)
     : context_(context), options_(checked(context, options, stage)), stage_(stage) {
   context_.sequence = options_.sequence;
+  context_.perturb = options_.perturb;
   if (context.faults != nullptr) context.faults->require_layers(layer_names(options_));
   if (stage_.is_first()) {
     embedding_ = std::make_unique<Embedding>(
@@ -158,7 +161,12 @@ Tensor Gpt::forward_stage(const Batch& batch, Tensor received, double gradient_s
     if (stage_.is_first()) saved->inputs = batch.inputs;
     saved->layers.resize(layers_.size());
   }
+  // A sum of K products in fp32 errs by some sqrt(K) roundings, and the result is rounded to the compute
+  // dtype.
+  const double size =
+      std::max(unit_roundoff(context_.dtype), std::sqrt(static_cast<double>(options_.hidden)) * 0x1p-24);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (options_.perturb != 0) perturb(hash_words(options_.perturb, i), size, x.mutable_view());
     x = layers_[i]->forward(std::move(x), moment, saved != nullptr ? &saved->layers[i] : nullptr);
     observe(layers_[i]->name(), "residual", x.view(), residual_layout, moment);
   }

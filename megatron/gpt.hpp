@@ -37,6 +37,10 @@ struct GptOptions {
   bool recompute = false;  ///< of whole transformer layers
   int experts = 0;         ///< of each layer's mixture of experts; 0: dense
   std::int64_t top_k = 1;  ///< experts of a token
+  /// Not 0: the seed of errors of every element that enters a transformer layer, of the size that a GEMM
+  /// which sums in another order makes, and of other draws of stochastic rounding: to see how far rounding
+  /// moves what comes after it.
+  std::uint64_t perturb = 0;
 };
 
 class Gpt {

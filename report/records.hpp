@@ -30,6 +30,7 @@ struct RunInfo {
   std::map<std::string, std::int64_t> parallel;  ///< tp, pp, ...
   std::map<std::string, std::string> options;    ///< of the session and the trainer
   std::string config_source;
+  std::string config_digest;
   std::string config_text;                 ///< cut off when it is long
   std::vector<ConfigText> config_changes;  ///< configs that took its place while the run went on
   std::map<std::string, std::vector<std::string>> section_layers;  ///< section -> layers it matched
@@ -47,6 +48,7 @@ struct RecordLine {
   std::string format;               ///< empty: not said
   std::int64_t rank = 0;            ///< whose file it is from
   std::vector<std::int64_t> group;  ///< ranks that the numbers are over; empty: not said
+  std::string layout;
   std::map<std::string, double> stats;
   std::map<std::string, std::string> formats;             ///< of what-ifs, by statistic
   std::map<std::string, std::vector<std::string>> flags;  ///< by statistic
@@ -72,6 +74,9 @@ class RecordVisitor {
   virtual void record(const RecordLine& line) = 0;
   virtual void scalars(std::int64_t iteration, const std::map<std::string, double>& values) = 0;
   virtual void finding(const FindingLine& line) = 0;
+  /// A run begins in the file: what came before without an end of its step was cut off.
+  virtual void run_begins() {}
+  virtual void end_of_step(std::int64_t /*iteration*/) {}
 };
 
 /// How the reading went.

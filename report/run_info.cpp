@@ -62,6 +62,7 @@ RunInfo run_of(const json& entry) {
   }
   if (const auto config = entry.find("config"); config != entry.end() && config->is_object()) {
     run.config_source = text_of(*config, "source");
+    run.config_digest = text_of(*config, "digest");
     run.config_text = text_of(*config, "text").substr(0, kLongestConfig);
   }
   run.section_layers = section_layers_of(entry);

@@ -190,6 +190,7 @@ void DebugSession::Impl::close() {
   for (const std::shared_ptr<Sink>& sink : sinks_) {
     written([&] {
       for (const Finding& finding : findings) sink->finding(finding);
+      if (!run_.run_id.empty() && !detached) sink->end_of_run(iteration - 1);
       sink->close();
     });
   }

@@ -175,13 +175,13 @@ void DebugSession::Impl::write_run() {
     run_.config_digest = text_digest(active_->config.text);
     run_.alters_numerics = active_->altering();
     run_.section_layers = active_->layers_of_all_stages();
-    run_.options["failure_policy"] = failure_policy() == FailurePolicy::kDetach ? "detach" : "abort";
   }
   run_.world_size = groups_.world == nullptr ? 1 : groups_.world->size();
   run_.parallel = {{"tp", groups_.tp == nullptr ? 1 : groups_.tp->size()},
                    {"dp_cp", groups_.dp_cp == nullptr ? 1 : groups_.dp_cp->size()},
                    {"pp", has_other_stages() ? groups_.world->size() / groups_.stage->size() : 1}};
   run_.options = options_.run_options;
+  run_.options["failure_policy"] = failure_policy() == FailurePolicy::kDetach ? "detach" : "abort";
   run_.options["amax_scope"] = to_string(options_.amax_scope);
   run_.options["replica_counting"] = options_.replica_counting == ReplicaCounting::kTe ? "te" : "once";
   run_.first_iteration = options_.first_iteration;

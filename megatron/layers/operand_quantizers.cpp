@@ -30,7 +30,8 @@ bool reduces_amax(RecipeKind recipe) {
 /// Ranks that hold parts of a tensor draw differently, ranks that hold all of it alike.
 std::uint64_t rounding_seed(const LayerContext& context, const LayerDescription& layer, TensorKind tensor) {
   const bool split = layout_of(layer, tensor) != Layout::kReplicated;
-  return hash_words(context.seed, split ? context.tp_rank() + 1 : 0);
+  const std::uint64_t seed = context.perturb == 0 ? context.seed : hash_words(context.seed, context.perturb);
+  return hash_words(seed, split ? context.tp_rank() + 1 : 0);
 }
 
 /// The group over which ranks share a scale: where codes are gathered. Null: each rank has its own.

@@ -1,7 +1,9 @@
 #include "megatron/ops/elementwise.hpp"
 
+#include <bit>
 #include <vector>
 
+#include "megatron/counter_hash.hpp"
 #include "megatron/ops/compute.hpp"
 
 namespace amaxscope::megatron {
@@ -50,6 +52,22 @@ void scale(double factor, const MutableTensorView& y) {
   with_compute_dtype("scale", "y", y.dtype(), [&]<class T>(std::type_identity<T>) {
     for (T& value : y.values<T>()) value = narrow<T>(widen_to_double(value) * factor);
   });
+}
+
+void perturb(std::uint64_t seed, double size, const MutableTensorView& y) {
+  require_contiguous("perturb", "y", y);
+  with_compute_dtype("perturb", "y", y.dtype(), [&]<class T>(std::type_identity<T>) {
+    const auto values = y.values<T>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double value = widen_to_double(values[i]);
+      const double r = 2 * uniform(hash_words(seed, i, std::bit_cast<std::uint64_t>(value))) - 1;
+      values[i] = narrow<T>(value * (1 + size * r));
+    }
+  });
+}
+
+double unit_roundoff(DType compute) {
+  return compute == DType::kF64 ? 0x1p-53 : compute == DType::kF32 ? 0x1p-24 : 0x1p-8;
 }
 
 }  // namespace amaxscope::megatron

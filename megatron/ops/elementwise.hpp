@@ -2,6 +2,8 @@
 // Error(kTensor) on a wrong view.
 #pragma once
 
+#include <cstdint>
+
 #include "core/tensor.hpp"
 
 namespace amaxscope::megatron {
@@ -14,5 +16,10 @@ void add_bias(const TensorView& bias, const MutableTensorView& y);
 void bias_gradient(const TensorView& dy, const MutableTensorView& dbias);
 /// y *= factor
 void scale(double factor, const MutableTensorView& y);
+/// y := y (1 + size r), rounded: r in [-1, 1), a pure function of the seed, the element's index and its
+/// value.
+void perturb(std::uint64_t seed, double size, const MutableTensorView& y);
+/// Half a unit in the last place of 1: 2^-53, 2^-24, 2^-8.
+double unit_roundoff(DType compute);
 
 }  // namespace amaxscope::megatron

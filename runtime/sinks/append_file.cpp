@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -28,7 +29,9 @@ void make_folder(const std::filesystem::path& folder) {
                   error.message());
 }
 
-AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
+AppendFile::AppendFile(std::filesystem::path path, Content content)
+    : path_(std::move(path)), content_(content) {
+  if (content_ == Content::kBytes) return;
   std::error_code missing;
   const std::uintmax_t size = std::filesystem::file_size(path_, missing);
   if (missing || size == 0) return;
@@ -93,10 +96,14 @@ void AppendFile::append(std::string_view lines) {
     if (written <= 0) {
       const std::string why = written < 0 ? reason() : std::generic_category().message(ENOSPC);
       if (whole >= 0 && ::ftruncate(descriptor_, whole) == 0) ends_in_line_ = ended_in_line;
+      if (whole == 0) {  // an empty file would look like one that lost what it had
+        ::close(std::exchange(descriptor_, -1));
+        ::unlink(path_.c_str());
+      }
       throw Error(ErrorCode::kIo, fmt::format("{}: cannot be written: {}", path_.string(), why));
     }
     const auto bytes = static_cast<std::size_t>(written);
-    ends_in_line_ = lines[bytes - 1] != '\n';
+    ends_in_line_ = content_ == Content::kLines && lines[bytes - 1] != '\n';
     lines.remove_prefix(bytes);
   }
 }

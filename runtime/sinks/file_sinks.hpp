@@ -26,7 +26,9 @@ struct JsonLinesOptions {
 /// metrics/rank_R.jsonl under log_dir: one object a line, one write a step. The first line of each opening is
 /// {"schema_version":1,"run_id":..,"rank":R}, the last of a step
 /// {"iteration":i,"end_of_step":true,"records":n}, n being the lines of the step (records, scalars,
-/// findings, events) before it; a step without any writes nothing. The file appears with its first content.
+/// findings, events) before it; a step without any writes nothing. The last of a run that was closed is
+/// {"iteration":i,"end_of_run":true}, on every rank. The file appears with its first content. docs/records.md
+/// describes every line.
 /// An incomplete last line left by a crash is ended first, so that later lines stay readable. Iterations at
 /// or before the last completed one in the file are not written again. Throws Error(kIo).
 std::unique_ptr<Sink> make_json_lines_sink(const std::filesystem::path& log_dir, int world_rank,

@@ -66,6 +66,11 @@ class JsonLinesSink final : public Sink {
     flush();
   }
 
+  void end_of_run(std::int64_t last_iteration) override {
+    fmt::format_to(std::back_inserter(lines_), "{{\"iteration\":{},\"end_of_run\":true}}\n", last_iteration);
+    flush();
+  }
+
   void close() override { flush(); }
 
  private:

@@ -44,6 +44,9 @@ class Sink {
   virtual void event(std::int64_t /*iteration*/, const Event&) {}
   /// After the last record of an iteration: everything up to here must survive the process.
   virtual void end_of_step(std::int64_t iteration) = 0;
+  /// The run was closed after this iteration, and this rank has written all it had to; before close(), which
+  /// also comes without it.
+  virtual void end_of_run(std::int64_t /*last_iteration*/) {}
   virtual void close() = 0;
 };
 

@@ -177,7 +177,8 @@ TEST_F(Train, PipelineStagesLogTogetherWhatOneLogs) {
       if (!exists(file)) continue;
       for (const std::string& line : lines_of(read(file))) {
         const nlohmann::json json = nlohmann::json::parse(line);
-        if (!json.contains("iteration") || json.contains("end_of_step")) continue;
+        if (!json.contains("iteration") || json.contains("end_of_step") || json.contains("end_of_run"))
+          continue;
         const std::string what = json.contains("layer")
                                      ? json.at("layer").get<std::string>() + " " +
                                            json.at("tensor").get<std::string>() + json.at("stats").dump()

@@ -2,6 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include "core/error.hpp"
 #include "tests/megatron/tensors.hpp"
 
@@ -25,6 +30,43 @@ TEST(Elementwise, SumOfBf16IsRoundedOnceToEven) {
   Tensor y = converted(Tensor::of<float>({1, 1, -1}, {3}).view(), DType::kBF16);
   add(x.view(), y);
   EXPECT_THAT(to_doubles(y.view()), ElementsAre(1, 1 + 0x1p-6, -1 + 0x1p-8));
+}
+
+TEST(Elementwise, APerturbationIsOneMoreRounding) {
+  std::vector<float> ones(4096);
+  for (std::size_t i = 0; i < ones.size(); ++i) ones[i] = 1.0F + static_cast<float>(i) * 0x1p-12F;  // [1, 2)
+  const auto perturbed = [&](std::uint64_t seed) {
+    Tensor y = Tensor::of<float>(std::span<const float>(ones), {4096});
+    perturb(seed, 0x1p-24, y.mutable_view());
+    return to_doubles(y.view());
+  };
+  const auto once = perturbed(7);
+  int up = 0;
+  int down = 0;
+  for (std::size_t i = 0; i < ones.size(); ++i) {
+    // Half a unit in the last place is 2^-24; m u r goes past it for m |r| > 1.
+    const double steps = (once[i] - static_cast<double>(ones[i])) * 0x1p23;
+    ASSERT_TRUE(steps == 0 || std::abs(steps) == 1 || (i == 0 && steps == -0.5)) << i << ' ' << steps;
+    up += static_cast<int>(steps > 0);
+    down += static_cast<int>(steps < 0);
+  }
+  // The integral of 1 - 1/m over [1, 2) is 1 - ln 2 = 0.307: 1257 of 4096, with a deviation of some 30.
+  EXPECT_NEAR(up + down, 1257, 150);
+  EXPECT_NEAR(up, down, 200);
+  EXPECT_EQ(perturbed(7), once) << "a pure function";
+  EXPECT_NE(perturbed(8), once);
+}
+
+TEST(Elementwise, APerturbationOfBf16) {
+  const std::vector<float> same(1000, 1.9921875F);
+  Tensor y = converted(Tensor::of<float>(std::span<const float>(same), {1000}).view(), DType::kBF16);
+  perturb(1, unit_roundoff(DType::kBF16), y.mutable_view());
+  int moved = 0;
+  for (const double value : to_doubles(y.view())) {
+    ASSERT_LE(std::abs(value - 1.9921875), 0x1p-7);
+    moved += static_cast<int>(value != 1.9921875);
+  }
+  EXPECT_NEAR(moved, 498, 100);  // 1 - 1/1.9921875 of them
 }
 
 TEST(Elementwise, AddsABiasToEveryRow) {

@@ -49,6 +49,21 @@ TEST_F(JsonLinesSink, ALineHasTheAgreedShape) {
   EXPECT_EQ(lines[2], R"({"iteration":12,"end_of_step":true,"records":1})");
 }
 
+TEST_F(JsonLinesSink, ARunThatWasClosedSaysSoOnEveryRank) {
+  auto sink = open();
+  sink->record(record_at(7));
+  sink->end_of_step(7);
+  sink->end_of_run(9);
+  sink->close();
+  EXPECT_EQ(lines_of(file()).back(), R"({"iteration":9,"end_of_run":true})");
+  auto nothing = make_json_lines_sink(log_dir, 3, {.run_id = "run-1"});
+  nothing->end_of_run(9);
+  nothing->close();
+  EXPECT_THAT(lines_of(log_dir / "metrics" / "rank_3.jsonl"),
+              ::testing::ElementsAre(R"({"schema_version":1,"run_id":"run-1","rank":3})",
+                                     R"({"iteration":9,"end_of_run":true})"));
+}
+
 TEST_F(JsonLinesSink, TheFormatIsNamedWhereThereIsOne) {
   auto sink = open();
   StatRecord record = record_at(0);
