@@ -7,8 +7,9 @@
 
 namespace amaxscope::launch {
 
-void share_cores(const Job& job, const Environment& environment) {
-  set_gemm_threads(environment.threads.value_or(std::max(1, usable_cores() / job.machine().ranks)));
+void share_cores(const Job& job, Environment& environment) {
+  if (!environment.threads) environment.threads = std::max(1, usable_cores() / job.machine().ranks);
+  set_gemm_threads(*environment.threads);
 }
 
 void agree_on_options(Job& job, const TrainOptions& options) {

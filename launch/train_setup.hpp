@@ -9,8 +9,9 @@
 
 namespace amaxscope::launch {
 
-/// The ranks of a machine share its cores, unless the user says otherwise. Collective.
-void share_cores(const Job& job, const Environment& environment);
+/// The ranks of a machine share its cores, unless the user says otherwise: environment.threads is set, for
+/// GEMMs and for the sessions that get it. Collective.
+void share_cores(const Job& job, Environment& environment);
 
 /// Everything that decides what is trained. Collective; ends the job where ranks were given other options.
 void agree_on_options(Job& job, const TrainOptions& options);

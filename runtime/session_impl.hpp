@@ -5,10 +5,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "kernels/worker_pool.hpp"
 #include "runtime/active_config.hpp"
 #include "runtime/guarded_groups.hpp"
 #include "runtime/live/config_watch.hpp"
@@ -178,6 +180,7 @@ class DebugSession::Impl {
   PlacementGroups placement_;
   SessionOptions options_;
   RunDescription run_;
+  std::optional<WorkerPool> workers_;  ///< of the kernels; none: this thread does all. Outlives what uses it
 
   std::shared_ptr<FlightRecorder> flight_;  ///< in memory when there is no directory for it
   bool own_flight_ = false;

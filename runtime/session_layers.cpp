@@ -88,6 +88,7 @@ LayerHandle DebugSession::Impl::layer(const LayerDescription& description, Opera
   state.description = description;
   state.parents = std::move(parents);
   state.services.amax_scope = options_.amax_scope;
+  if (workers_) state.services.cpu_stream = workers_->stream();
   state.services.hook_failed = [this](const Feature& feature, const InspectedTensor& tensor, bool altering,
                                       const std::exception& error) {
     hook_failed(feature, tensor, altering, error);
@@ -267,10 +268,12 @@ void DebugSession::Impl::inspect_free(FreeTensor& target, const TensorView& view
   if (iteration < target.next) return;
   std::int64_t next = kNever;
   bool any = false;
+  const bool shared = workers_ && view.device().kind == DeviceKind::kCpu && view.stream().handle == nullptr;
+  const TensorView x = shared ? on_stream(view, workers_->stream()) : view;
   const InspectContext context{.tensor = target.tensor,
                                .iteration = iteration,
                                .moment = moment,
-                               .x = view,
+                               .x = x,
                                .has_original = true,
                                .rowwise = nullptr,
                                .columnwise = nullptr,

@@ -1,26 +1,33 @@
 #include "kernels/amax.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/loops.hpp"
+#include "kernels/cpu/pieces.hpp"
 
 namespace amaxscope {
 
 namespace {
 
 constexpr std::string_view kOperation = "amax";
+constexpr std::size_t kUnit = 1 << 14;  // elements that are not divided
 
 }  // namespace
 
 std::uint32_t amax_bits(const TensorView& x) {
   cpu::require_cpu(kOperation, "x", x);
   return cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
-    std::uint32_t largest = 0;
+    const auto loop = cpu::loops().of<T>().amax;
+    std::array<std::uint32_t, cpu::kMaxPieces> largest{};
     cpu::for_each_run<T>(x, [&](const T* data, std::int64_t count, std::int64_t) {
-      largest = std::max(largest, cpu::loops().of<T>().amax(data, static_cast<std::size_t>(count)));
+      cpu::over_elements(x, static_cast<std::size_t>(count), kUnit,
+                         [&](std::size_t piece, std::size_t first, std::size_t length) {
+                           largest[piece] = std::max(largest[piece], loop(data + first, length));
+                         });
     });
-    return largest;
+    return *std::ranges::max_element(largest);
   });
 }
 

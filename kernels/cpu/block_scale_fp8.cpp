@@ -7,6 +7,7 @@
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/block_tile.hpp"
 #include "kernels/cpu/loops.hpp"
+#include "kernels/cpu/pieces.hpp"
 
 namespace amaxscope {
 
@@ -39,8 +40,9 @@ class BlockQuantization {
         format_(amaxes_.format(format)),
         out_(out) {}
 
-  void run() {
-    for (row_ = 0; row_ < rows_; row_ += kBlock) {
+  /// The bands of 128 rows from first to end.
+  void run(std::size_t first, std::size_t end) {
+    for (row_ = first * kBlock; row_ < std::min(end * kBlock, rows_); row_ += kBlock) {
       height_ = std::min(kBlock, rows_ - row_);
       if (out_.rowwise && !two_dimensional_) rowwise();
       if (!out_.columnwise && !two_dimensional_) continue;
@@ -168,7 +170,10 @@ void quantize_fp8_blocks(const TensorView& x, const Fp8BlockOptions& options, bo
   AMAXSCOPE_CHECK(is_fp8(format), ErrorCode::kTensor, "{}: codes is {}; allowed are e4m3 and e5m2",
                   kOperation, to_string(format));
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
-    BlockQuantization<T>(x, format, options, two_dimensional, out).run();
+    const auto bands = static_cast<std::size_t>((x.rows() + kFp8Block - 1) / kFp8Block);
+    cpu::Pieces(x, bands).run([&](std::size_t, std::size_t first, std::size_t end) {
+      BlockQuantization<T>(x, format, options, two_dimensional, out).run(first, end);
+    });
   });
 }
 

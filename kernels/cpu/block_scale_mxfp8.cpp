@@ -8,6 +8,7 @@
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/block_tile.hpp"
 #include "kernels/cpu/loops.hpp"
+#include "kernels/cpu/pieces.hpp"
 
 namespace amaxscope {
 
@@ -22,7 +23,6 @@ class MxQuantization {
  public:
   MxQuantization(const TensorView& x, DType format, bool two_dimensional, const BlockOutputs& out)
       : values_(cpu::data_of<T>(x)),
-        rows_(static_cast<std::size_t>(x.rows())),
         cols_(static_cast<std::size_t>(x.cols())),
         loops_(cpu::loops().of<T>()),
         format_(loops_.format(format)),
@@ -30,12 +30,13 @@ class MxQuantization {
         two_dimensional_(two_dimensional),
         out_(out) {}
 
-  void run() {
+  /// The rows from first to end: multiples of 32.
+  void run(std::size_t first, std::size_t end) {
     if (!two_dimensional_ && !out_.columnwise) {  // whole rows, as memory has them
-      for (std::size_t row = 0; row < rows_; row += kMx) rowwise(row, 0, cols_);
+      for (std::size_t row = first; row < end; row += kMx) rowwise(row, 0, cols_);
       return;
     }
-    for (std::size_t row = 0; row < rows_; row += kMx) {
+    for (std::size_t row = first; row < end; row += kMx) {
       for (std::size_t col = 0; col < cols_; col += kStrip) {
         const std::size_t width = std::min(kStrip, cols_ - col);
         if (two_dimensional_) {
@@ -108,7 +109,7 @@ class MxQuantization {
   }
 
   const T* values_;
-  std::size_t rows_, cols_;
+  std::size_t cols_;
   const cpu::ElementLoops<T>& loops_;
   const cpu::FormatLoops<T>& format_;
   float reciprocal_;
@@ -147,7 +148,10 @@ void quantize_mxfp8(const TensorView& x, bool two_dimensional, const BlockOutput
   AMAXSCOPE_CHECK(is_fp8(format), ErrorCode::kTensor, "{}: codes is {}; allowed are e4m3 and e5m2",
                   kOperation, to_string(format));
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
-    MxQuantization<T>(x, format, two_dimensional, out).run();
+    const auto bands = static_cast<std::size_t>(x.rows()) / kMx;
+    cpu::Pieces(x, bands).run([&](std::size_t, std::size_t first, std::size_t end) {
+      MxQuantization<T>(x, format, two_dimensional, out).run(first * kMx, end * kMx);
+    });
   });
 }
 

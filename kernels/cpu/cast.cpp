@@ -7,12 +7,14 @@
 #include "kernels/codec/narrow.hpp"
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/loops.hpp"
+#include "kernels/cpu/pieces.hpp"
 
 namespace amaxscope {
 
 namespace {
 
-constexpr std::int64_t kTile = 64;  // a tile and its transpose stay in L1
+constexpr std::size_t kUnit = 1 << 14;  // elements that are not divided between threads
+constexpr std::int64_t kTile = 64;      // a tile and its transpose stay in L1
 
 struct Tile {
   std::int64_t row, row_end, col, col_end;
@@ -68,10 +70,13 @@ void cast_to_fp8(const TensorView& x, const TensorView& scale, const MutableTens
   require_fp8(kOperation, out.dtype());
   const auto count = static_cast<std::size_t>(x.numel());
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
-    cpu::loops()
-        .of<T>()
-        .format(out.dtype())
-        .encode(cpu::data_of<T>(x), count, factor, cpu::data_of<std::uint8_t>(out), cpu::store_for(count));
+    const auto loop = cpu::loops().of<T>().format(out.dtype()).encode;
+    const T* values = cpu::data_of<T>(x);
+    auto* codes = cpu::data_of<std::uint8_t>(out);
+    const cpu::Store store = cpu::store_for(count);
+    cpu::over_elements(x, count, kUnit, [&](std::size_t, std::size_t first, std::size_t length) {
+      loop(values + first, length, factor, codes + first, store);
+    });
   });
 }
 
@@ -93,23 +98,27 @@ void cast_transpose_to_fp8(const TensorView& x, const TensorView& scale, const M
   constexpr std::size_t kRows = 128;
   constexpr std::size_t kCols = 256;
   constexpr std::size_t kStride = kCols + 64;
-  alignas(64) std::array<std::uint8_t, kRows * kStride> tile;
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
     const auto& loops = cpu::loops();
     const auto& format = loops.of<T>().format(out.dtype());
     const T* values = cpu::data_of<T>(x);
-    for (std::size_t row = 0; row < rows; row += kRows) {
-      const std::size_t height = std::min(kRows, rows - row);
-      for (std::size_t col = 0; col < cols; col += kCols) {
-        const std::size_t width = std::min(kCols, cols - col);
-        for (std::size_t i = 0; i < height; ++i) {
-          const std::size_t first = (row + i) * cols + col;
-          format.encode(values + first, width, factor, tile.data() + i * kStride, cpu::Store::kCached);
-          loops.copy(tile.data() + i * kStride, width, codes + first, store);
-        }
-        loops.transpose(tile.data(), kStride, height, width, transposed + col * rows + row, rows, store);
-      }
-    }
+    cpu::Pieces(x, (rows + kRows - 1) / kRows)
+        .run([&](std::size_t, std::size_t first_band, std::size_t end_band) {
+          alignas(64) std::array<std::uint8_t, kRows * kStride> tile;
+          for (std::size_t row = first_band * kRows; row < std::min(end_band * kRows, rows); row += kRows) {
+            const std::size_t height = std::min(kRows, rows - row);
+            for (std::size_t col = 0; col < cols; col += kCols) {
+              const std::size_t width = std::min(kCols, cols - col);
+              for (std::size_t i = 0; i < height; ++i) {
+                const std::size_t first = (row + i) * cols + col;
+                format.encode(values + first, width, factor, tile.data() + i * kStride, cpu::Store::kCached);
+                loops.copy(tile.data() + i * kStride, width, codes + first, store);
+              }
+              loops.transpose(tile.data(), kStride, height, width, transposed + col * rows + row, rows,
+                              store);
+            }
+          }
+        });
   });
 }
 

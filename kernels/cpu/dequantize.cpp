@@ -7,6 +7,7 @@
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/block_decode.hpp"
 #include "kernels/cpu/loops.hpp"
+#include "kernels/cpu/pieces.hpp"
 
 namespace amaxscope {
 
@@ -19,11 +20,14 @@ void dequantize_fp8(const TensorView& codes, const TensorView& scale_inv, const 
                   kOperation, to_string(codes.dtype()));
   const auto count = static_cast<std::size_t>(codes.numel());
   cpu::with_compute_type(kOperation, "out", out, [&]<class T>(std::type_identity<T>) {
-    cpu::loops()
-        .of<T>()
-        .format(codes.dtype())
-        .decode(cpu::data_of<std::uint8_t>(codes), count, factor, cpu::data_of<T>(out),
-                cpu::store_for(count * sizeof(T)));
+    const auto loop = cpu::loops().of<T>().format(codes.dtype()).decode;
+    const auto* in = cpu::data_of<std::uint8_t>(codes);
+    T* values = cpu::data_of<T>(out);
+    const cpu::Store store = cpu::store_for(count * sizeof(T));
+    cpu::over_elements(codes, count, std::size_t{1} << 14,
+                       [&](std::size_t, std::size_t first, std::size_t length) {
+                         loop(in + first, length, factor, values + first, store);
+                       });
   });
 }
 

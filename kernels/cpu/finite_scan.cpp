@@ -1,6 +1,7 @@
 #include "kernels/finite_scan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -11,6 +12,7 @@
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/float_pattern.hpp"
 #include "kernels/cpu/loops.hpp"
+#include "kernels/cpu/pieces.hpp"
 
 namespace amaxscope {
 
@@ -19,10 +21,15 @@ namespace {
 constexpr std::string_view kOperation = "finite_scan";
 
 template <class T>
-void scan_run(const T* data, std::int64_t count, std::int64_t begin, FiniteScan& scan) {
+void scan_run(const TensorView& x, const T* data, std::int64_t count, std::int64_t begin, FiniteScan& scan) {
   using Magnitude = typename cpu::FloatPattern<T>::Magnitude;
   constexpr std::uint32_t kInfinity = 0x7F800000U;
-  const std::uint32_t largest = cpu::loops().of<T>().largest(data, static_cast<std::size_t>(count));
+  std::array<std::uint32_t, cpu::kMaxPieces> maxima{};
+  cpu::over_elements(x, static_cast<std::size_t>(count), std::size_t{1} << 14,
+                     [&](std::size_t piece, std::size_t first, std::size_t length) {
+                       maxima[piece] = cpu::loops().of<T>().largest(data + first, length);
+                     });
+  const std::uint32_t largest = *std::ranges::max_element(maxima);
   if (largest < kInfinity) {
     scan.amax = std::max(scan.amax, std::bit_cast<float>(largest));
     return;
@@ -82,7 +89,7 @@ FiniteScan finite_scan(const TensorView& x) {
   }
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
     cpu::for_each_run<T>(x, [&](const T* data, std::int64_t count, std::int64_t begin) {
-      scan_run(data, count, begin, scan);
+      scan_run(x, data, count, begin, scan);
     });
   });
   return scan;

@@ -1,9 +1,8 @@
 #include "kernels/quantization_error.hpp"
 
-#include <algorithm>
-
 #include "kernels/codec/scale.hpp"
 #include "kernels/cpu/arguments.hpp"
+#include "kernels/cpu/blocks.hpp"
 #include "kernels/cpu/loops.hpp"
 
 namespace amaxscope {
@@ -14,16 +13,20 @@ namespace {
 /// cast and casting before measuring agree bit for bit.
 QuantizationError measure(std::string_view operation, const TensorView& x, DType format,
                           const std::uint8_t* codes, const cpu::Scaling& scaling) {
-  constexpr auto kBlock = static_cast<std::int64_t>(cpu::kBlock);
   QuantizationError result;
   cpu::with_compute_type(operation, "x", x, [&]<class T>(std::type_identity<T>) {
-    const auto& loops = cpu::loops().of<T>().format(format);
+    const auto loop = cpu::loops().of<T>().format(format).add_error;
     cpu::for_each_run<T>(x, [&](const T* run, std::int64_t count, std::int64_t run_index) {
-      for (std::int64_t first = 0; first < count; first += kBlock) {
-        const auto length = static_cast<std::size_t>(std::min(kBlock, count - first));
-        loops.add_error(run + first, codes == nullptr ? nullptr : codes + run_index + first, length, scaling,
-                        result);
-      }
+      cpu::over_blocks<QuantizationError>(
+          x, static_cast<std::size_t>(count),
+          [&](std::size_t first, std::size_t length) {
+            const std::uint8_t* given =
+                codes == nullptr ? nullptr : codes + run_index + static_cast<std::int64_t>(first);
+            QuantizationError block;
+            loop(run + first, given, length, scaling, block);
+            return block;
+          },
+          [&](const QuantizationError& block) { result += block; });
     });
   });
   return result;

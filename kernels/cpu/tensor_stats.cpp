@@ -1,8 +1,7 @@
 #include "kernels/tensor_stats.hpp"
 
-#include <algorithm>
-
 #include "kernels/cpu/arguments.hpp"
+#include "kernels/cpu/blocks.hpp"
 #include "kernels/cpu/loops.hpp"
 
 namespace amaxscope {
@@ -18,16 +17,15 @@ CentredMoments recentred(const TensorMoments& moments, double shift) noexcept {
 
 TensorMoments tensor_stats(const TensorView& x, MomentOrder order) {
   constexpr std::string_view kOperation = "tensor_stats";
-  constexpr auto kBlock = static_cast<std::int64_t>(cpu::kBlock);
   cpu::require_cpu(kOperation, "x", x);
   TensorMoments result;
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
-    const auto& loops = cpu::loops().of<T>();
+    const auto loop = cpu::loops().of<T>().moments;
     cpu::for_each_run<T>(x, [&](const T* values, std::int64_t count, std::int64_t) {
-      for (std::int64_t first = 0; first < count; first += kBlock) {
-        const auto length = static_cast<std::size_t>(std::min(kBlock, count - first));
-        result.merge(loops.moments(values + first, length, order));
-      }
+      cpu::over_blocks<TensorMoments>(
+          x, static_cast<std::size_t>(count),
+          [&](std::size_t first, std::size_t length) { return loop(values + first, length, order); },
+          [&](const TensorMoments& block) { result.merge(block); });
     });
   });
   return result;

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "kernels/cast.hpp"
+#include "kernels/worker_pool.hpp"
 
 namespace amaxscope {
 
@@ -92,14 +93,21 @@ std::vector<std::string> DebugQuantizer::acting_features() const {
   return names;
 }
 
-std::shared_ptr<QuantizedTensor> DebugQuantizer::quantize(const TensorView& x, Usage usage,
+TensorView DebugQuantizer::with_threads(const TensorView& x) const {
+  const bool told = x.device().kind != DeviceKind::kCpu || x.stream().handle != nullptr;
+  return told ? x : on_stream(x, services_.cpu_stream);
+}
+
+std::shared_ptr<QuantizedTensor> DebugQuantizer::quantize(const TensorView& given, Usage usage,
                                                           const TensorMoment& moment) {
+  const TensorView x = with_threads(given);
   std::shared_ptr<DebugQuantizedTensor> result = make(x, usage, moment, nullptr);
   inspect(&x, result.get(), moment);
   return result;
 }
 
-void DebugQuantizer::update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) {
+void DebugQuantizer::update(const TensorView& given, QuantizedTensor& target, const TensorMoment& moment) {
+  const TensorView x = with_threads(given);
   auto* previous = dynamic_cast<DebugQuantizedTensor*>(&target);
   AMAXSCOPE_CHECK(
       previous != nullptr, ErrorCode::kUsage,
@@ -250,7 +258,9 @@ void DebugQuantizer::inspect_reuse(const TensorView* original, const QuantizedTe
                   "layer {}: only an operand that a debug quantizer made can be inspected again, {} is not",
                   layer_.name, inspected_.name);
   require_begun();
-  inspect(original, pair, moment, &Feature::inspect_reuse);
+  if (original == nullptr) return inspect(nullptr, pair, moment, &Feature::inspect_reuse);
+  const TensorView x = with_threads(*original);
+  inspect(&x, pair, moment, &Feature::inspect_reuse);
 }
 
 std::shared_ptr<QuantizedTensor> DebugQuantizer::wrap(std::shared_ptr<QuantizedTensor> quantized,
@@ -294,7 +304,8 @@ void DebugQuantizer::process_gemm_output(const MutableTensorView& result, const 
   if (plan_.needs_gemm_inputs && inputs != nullptr) {
     inspect_gemm(result, moment, *inputs);
   } else {
-    inspect(&result, nullptr, moment);
+    const TensorView x = with_threads(result);
+    inspect(&x, nullptr, moment);
   }
 }
 

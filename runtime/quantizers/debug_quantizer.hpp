@@ -20,6 +20,9 @@ namespace amaxscope {
 struct DebugServices {
   AmaxScope amax_scope = AmaxScope::kTensor;
   AmaxReducer* tp_amax = nullptr;
+  /// What kernels compute on when they get a CPU tensor that has no stream of its own
+  /// (kernels/worker_pool.hpp).
+  Stream cpu_stream = {};
   /// Told of an exception from a feature's hook. For inspecting hooks it may return, and the tensor goes on
   /// unobserved; after a modifying one (`altering`) the exception goes on to the trainer. Empty: always goes
   /// on.
@@ -103,6 +106,8 @@ class DebugQuantizer final : public Quantizer {
                                             const DebugQuantizedTensor* previous);
   std::shared_ptr<QuantizedTensor> modify(const DirectionPlan& plan, const TensorView& x, Usage usage,
                                           const TensorMoment& moment);
+  /// x, computed on by the session's threads when it says nothing else.
+  [[nodiscard]] TensorView with_threads(const TensorView& x) const;
   using Hook = void (Feature::*)(const InspectContext&);
   void inspect(const TensorView* original, const DebugQuantizedTensor* operands, const TensorMoment& moment,
                Hook hook = &Feature::inspect_tensor, const GemmInputs* gemm = nullptr);
