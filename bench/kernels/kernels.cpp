@@ -6,6 +6,7 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "bench/kernels/limits.hpp"
 #include "bench/kernels/paired.hpp"
@@ -19,17 +20,19 @@
 #include "kernels/finite_scan.hpp"
 #include "kernels/quantization_error.hpp"
 #include "kernels/tensor_stats.hpp"
+#include "kernels/worker_pool.hpp"
 
 namespace amaxscope::bench {
 namespace {
 
 /// Buffers of one size, filled once.
 struct Data {
-  Data(std::int64_t rows, std::int64_t cols)
-      : f32(DType::kF32, {rows, cols}),
-        bf16(DType::kBF16, {rows, cols}),
+  Data(std::int64_t rows, std::int64_t cols, WorkerPool* own_pool)
+      : pool(own_pool),
+        f32(DType::kF32, {rows, cols}, {}, stream()),
+        bf16(DType::kBF16, {rows, cols}, {}, stream()),
         values(DType::kF32, {rows, cols}),
-        codes(DType::kE4M3, {rows, cols}),
+        codes(DType::kE4M3, {rows, cols}, {}, stream()),
         codes_e5m2(DType::kE5M2, {rows, cols}),
         transposed(DType::kE4M3, {cols, rows}),
         scratch(DType::kF32, {rows, cols}),
@@ -46,6 +49,10 @@ struct Data {
   }
   [[nodiscard]] std::size_t numel() const { return static_cast<std::size_t>(f32.numel()); }
 
+  [[nodiscard]] Stream stream() const { return pool == nullptr ? Stream{} : pool->stream(); }
+  [[nodiscard]] std::size_t workers() const { return pool == nullptr ? 1 : pool->threads(); }
+
+  WorkerPool* pool;  ///< null: one thread
   Tensor f32, bf16, values, codes, codes_e5m2, transposed, scratch, scale, scale_inv;
 };
 
@@ -133,15 +140,27 @@ void run(benchmark::State& state, Data& data, const Item& item) {
   const void* from = x.view().data();
   void* to = data.scratch.mutable_view().data();
   const bool streamed = item.may_stream && cpu::store_for(moved - read) == cpu::Store::kStreamed;
+  const std::size_t share = read / data.workers();
+  const std::size_t share_written = (moved - read) / data.workers();
+  const std::function<void(std::size_t)> limit = [&](std::size_t part) {
+    const auto* mine = static_cast<const char*>(from) + part * share;
+    if (item.writes == 0) {
+      benchmark::DoNotOptimize(read_all(mine, share));
+    } else {
+      read_and_write(item.reads, item.writes, mine, share, static_cast<char*>(to) + part * share_written,
+                     streamed);
+    }
+  };
   measure(
       state, moved, [&] { item.action(data); },
       [&] {
-        if (item.writes == 0) {
-          benchmark::DoNotOptimize(read_all(from, read));
+        if (data.pool == nullptr) {
+          limit(0);
         } else {
-          read_and_write(item.reads, item.writes, from, read, to, streamed);
+          data.pool->run(data.workers(), limit);
         }
       });
+  state.counters["workers"] = static_cast<double>(data.workers());
 }
 
 }  // namespace
@@ -152,13 +171,21 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::AddCustomContext("instructions", std::string(amaxscope::cpu::loops().name));
-  Data small(256, 1024);
-  Data large(4096, 4096);
+  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  amaxscope::WorkerPool pool(cores);
+  Data small(256, 1024, nullptr);
+  Data large(4096, 4096, nullptr);
+  Data shared(4096, 4096, &pool);
   std::vector<Item> all = items();
+  const std::size_t own = all.size();
   for (Item& peer : peers()) all.push_back(std::move(peer));
-  for (auto* data : {&small, &large}) {
-    const std::string size = data == &small ? "/256x1024" : "/4096x4096";
-    for (const Item& item : all) {
+  for (auto* data : {&small, &large, &shared}) {
+    if (data == &shared && cores == 1) continue;
+    const std::string size = data == &small   ? "/256x1024"
+                             : data == &large ? "/4096x4096"
+                                              : "/4096x4096/threads";
+    for (std::size_t i = 0; i < (data == &shared ? own : all.size()); ++i) {
+      const Item& item = all[i];
       benchmark::RegisterBenchmark((item.name + size).c_str(),
                                    [data, &item](benchmark::State& state) { run(state, *data, item); })
           ->Iterations(data == &small ? 61 : 15)
