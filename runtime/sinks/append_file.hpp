@@ -27,8 +27,8 @@ class AppendFile {
   void visit_lines_backward(const std::function<bool(std::string_view)>& visit) const;
 
   /// Appends lines (each with its newline) in one write; the first call makes the folders and the file.
-  /// Throws Error(kIo); then nothing of the lines is in the file, and one that had nothing is gone (where even
-  /// taking them back is refused, the next write starts a new line).
+  /// Throws Error(kIo); then nothing of the lines is in the file, and one that had nothing is gone (where
+  /// even taking them back is refused, the next write starts a new line).
   void append(std::string_view lines);
 
  private:
