@@ -111,4 +111,9 @@ void AmaxReducer::reduce_tensors(std::span<const MutableTensorView> amaxes, cons
   guard_.group().all_reduce_each(amaxes, ReduceOp::kMax, tag);
 }
 
+void AmaxReducer::reduce_where_it_is(const MutableTensorView& amaxes, const CollectiveTag& tag) {
+  if (amaxes.device().kind == DeviceKind::kCpu) return reduce(amaxes.values<std::uint32_t>(), tag);
+  reduce_tensors({&amaxes, 1}, tag);
+}
+
 }  // namespace amaxscope

@@ -53,6 +53,10 @@ class AmaxReducer {
   /// what the group throws.
   void reduce_tensors(std::span<const MutableTensorView> amaxes, const CollectiveTag& tag);
 
+  /// The one of the two that fits a contiguous u32 tensor of amaxes: on the host with a signature, on a
+  /// device without the host.
+  void reduce_where_it_is(const MutableTensorView& amaxes, const CollectiveTag& tag);
+
  private:
   /// Of a tensor that was reduced ahead.
   struct Known {

@@ -7,6 +7,8 @@
 
 namespace amaxscope {
 
+class DeviceBackend;  // core/device_backend.hpp
+
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
 
 struct Device {
@@ -21,7 +23,11 @@ std::string to_string(const Device& device);
 /// Non-owning; null is the default stream, and the only one on the CPU.
 struct Stream {
   void* handle = nullptr;
-  friend bool operator==(const Stream&, const Stream&) = default;
+  /// What computes and allocates for tensors of this stream; must outlive them. Null on the CPU, and on a
+  /// device where tensors are only sent and received.
+  DeviceBackend* backend = nullptr;
+  /// The same queue of work, whoever computes there.
+  friend bool operator==(const Stream& a, const Stream& b) noexcept { return a.handle == b.handle; }
 };
 
 }  // namespace amaxscope

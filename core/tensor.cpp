@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "core/device_backend.hpp"
 #include "core/error.hpp"
 
 namespace amaxscope {
@@ -36,6 +37,21 @@ TensorView TensorView::reshaped(Shape shape) const {
   return {data_, dtype_, shape, device_, stream_};
 }
 
+TensorView TensorView::slice(std::int64_t first, std::int64_t count) const {
+  AMAXSCOPE_CHECK(contiguous() && bits_per_element(dtype_) % 8 == 0 && first >= 0 && count >= 0 &&
+                      first + count <= numel(),
+                  ErrorCode::kTensor, "elements {} to {} of a {} tensor of shape {} with row stride {}",
+                  first, first + count, to_string(dtype_), to_string(shape_), row_stride_);
+  const void* const start =
+      count == 0 ? nullptr : static_cast<const std::byte*>(data_) + size_bytes(dtype_, first);
+  return {start, dtype_, Shape{count}, device_, stream_};
+}
+
+MutableTensorView MutableTensorView::slice(std::int64_t first, std::int64_t count) const {
+  const TensorView part = TensorView::slice(first, count);
+  return {const_cast<void*>(part.data()), dtype_, part.shape(), device_, stream_};
+}
+
 void TensorView::require_host(bool dtype_ok) const {
   AMAXSCOPE_CHECK(dtype_ok, ErrorCode::kTensor, "a {} tensor was read as another type", to_string(dtype_));
   AMAXSCOPE_CHECK(device_.kind == DeviceKind::kCpu, ErrorCode::kTensor, "host access to a tensor on {}",
@@ -44,16 +60,25 @@ void TensorView::require_host(bool dtype_ok) const {
                   to_string(shape_), row_stride_);
 }
 
-void Tensor::Free::operator()(void* memory) const noexcept { std::free(memory); }
+void Tensor::Free::operator()(void* memory) const noexcept {
+  if (stream.backend != nullptr) {
+    stream.backend->free(memory, stream);
+  } else {
+    std::free(memory);
+  }
+}
 
 Tensor::Tensor(DType dtype, Shape shape, Device device, Stream stream)
     : dtype_(dtype), shape_(shape), device_(device), stream_(stream), defined_(true) {
-  AMAXSCOPE_CHECK(device.kind == DeviceKind::kCpu, ErrorCode::kTensor,
-                  "no backend for {} in this build; tensors live on the CPU", to_string(device));
   const std::size_t wanted = bytes();
+  if (device.kind != DeviceKind::kCpu) {
+    DeviceBackend& backend = backend_of("new tensor", TensorView(nullptr, dtype, Shape{0}, device, stream));
+    if (wanted != 0) memory_ = {backend.allocate(wanted, stream), Free{stream}};
+    return;
+  }
   if (wanted == 0) return;
   const std::size_t rounded = (wanted + kAlignment - 1) / kAlignment * kAlignment;
-  memory_.reset(std::aligned_alloc(kAlignment, rounded));
+  memory_ = {std::aligned_alloc(kAlignment, rounded), Free{}};
   if (memory_ == nullptr) throw std::bad_alloc();
   std::memset(memory_.get(), 0, rounded);
 }
@@ -69,7 +94,7 @@ MutableTensorView Tensor::mutable_view() { return {memory_.get(), dtype_, shape_
 
 Tensor Tensor::clone() const {
   Tensor copy(dtype_, shape_, device_, stream_);
-  if (bytes() != 0) std::memcpy(copy.memory_.get(), memory_.get(), bytes());
+  copy_tensor(copy.mutable_view(), view());
   copy.defined_ = defined_;
   return copy;
 }

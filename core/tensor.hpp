@@ -77,6 +77,8 @@ class TensorView {
   [[nodiscard]] bool contiguous() const noexcept { return row_stride_ == cols(); }
   /// The same bytes under another shape of equally many elements. Throws Error(kTensor).
   [[nodiscard]] TensorView reshaped(Shape shape) const;
+  /// Elements [first, first + count) of a contiguous tensor of whole bytes. Throws Error(kTensor).
+  [[nodiscard]] TensorView slice(std::int64_t first, std::int64_t count) const;
 
   /// Host elements of a contiguous CPU view. T = uint8_t reads any one-byte type (codes included).
   /// Throws Error(kTensor) on another dtype, a device tensor or a strided view.
@@ -115,6 +117,7 @@ class MutableTensorView : public TensorView {
   [[nodiscard]] void* data() const noexcept {
     return const_cast<void*>(data_);  // constructed from a mutable pointer only
   }
+  [[nodiscard]] MutableTensorView slice(std::int64_t first, std::int64_t count) const;
   template <class T>
   [[nodiscard]] std::span<T> values() const {
     require_host(dtype_matches<T>());
@@ -125,8 +128,15 @@ class MutableTensorView : public TensorView {
 class Tensor {
  public:
   Tensor() = default;
-  /// Memory is 64-byte aligned and zeroed. CPU only until a device backend registers an allocator.
+  /// Memory is 64-byte aligned and zeroed; on a device aligned to 256 and not initialised. A device needs a
+  /// stream with a backend (core/device_backend.hpp), which must outlive the tensor; the memory is given back
+  /// behind what is on the stream by then. Throws Error(kTensor) without one, std::bad_alloc, what the
+  /// backend throws.
   Tensor(DType dtype, Shape shape, Device device = {}, Stream stream = {});
+  /// Where `like` is, on its stream.
+  static Tensor beside(const TensorView& like, DType dtype, Shape shape) {
+    return {dtype, shape, like.device(), like.stream()};
+  }
 
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
   [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
@@ -135,6 +145,7 @@ class Tensor {
   [[nodiscard]] std::int64_t numel() const noexcept { return shape_.numel(); }
   [[nodiscard]] std::size_t bytes() const noexcept { return size_bytes(dtype_, numel()); }
   [[nodiscard]] Device device() const noexcept { return device_; }
+  [[nodiscard]] Stream stream() const noexcept { return stream_; }
   /// False for a default-constructed tensor and after release().
   [[nodiscard]] bool defined() const noexcept { return defined_; }
   /// Frees the memory; the tensor is undefined afterwards.
@@ -173,6 +184,7 @@ class Tensor {
 
  private:
   struct Free {
+    Stream stream;  ///< with a backend: of a device
     void operator()(void* memory) const noexcept;
   };
   void copy_from_host(const void* source, std::size_t bytes);

@@ -94,9 +94,9 @@ bool FakeQuant::directions_alike(const FeatureParams& params) const {
 std::shared_ptr<QuantizedTensor> FakeQuant::modify_tensor(const ModifyContext& context) {
   const NamedFormat& format = format_of(context.params);
   if (format.recipe != RecipeKind::kCurrent) return through_blocks(context);
-  const ScaleFromAmax scale = scale_from_amax(scoped_amax(context), {.max_value = fp8_max(format.dtype)});
   const auto codes =
-      quantize_float8(context.x, format.dtype, scale.scale, {.rowwise = true, .columnwise = false});
+      quantize_float8(context.x, format.dtype, scoped_scale(context, {.max_value = fp8_max(format.dtype)}),
+                      {.rowwise = true, .columnwise = false});
   return std::make_shared<HighPrecisionTensor>(codes->dequantize(result_dtype(context), Direction::kRowwise),
                                                codes->format_name(Direction::kRowwise));
 }

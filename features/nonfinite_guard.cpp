@@ -33,7 +33,8 @@ FiniteScan scan_operand(const QuantizedTensor& tensor, Direction direction) {
     if (view.layout.format != DType::kE2M1) {
       if (const FiniteScan codes = finite_scan(view.codes); codes.first >= 0) return codes;
     }
-    const TensorView scales(view.scales.data(), view.layout.scale_format, view.scales.shape());
+    const TensorView scales(view.scales.data(), view.layout.scale_format, view.scales.shape(),
+                            view.scales.device(), view.scales.stream());
     return finite_scan(scales);
   }
   return {};

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "core/device_backend.hpp"
+#include "core/error.hpp"
 #include "kernels/block_scaled_view.hpp"
 
 namespace amaxscope {
@@ -29,14 +31,21 @@ void copy_rows(const TensorView& from, const MutableTensorView& to) {
 Padded::Padded(const TensorView& x, std::int64_t multiple) : view_(x) {
   const Shape full{BlockLayout::up(x.rows(), multiple), BlockLayout::up(x.cols(), multiple)};
   if (full.rows() == x.rows() && full.cols() == x.cols() && x.contiguous()) return;
+  AMAXSCOPE_CHECK(x.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
+                  "a tensor of shape {} on {} would have to be padded to {}, which is done on the host only",
+                  to_string(x.shape()), to_string(x.device()), to_string(full));
   copy_ = Tensor(x.dtype(), full);  // zeroed
   copy_rows(x, copy_);
   view_ = copy_.view();
 }
 
 Tensor cropped(const TensorView& matrix, const Shape& shape) {
-  Tensor result(matrix.dtype(), {shape.rows(), shape.cols()});
-  copy_rows(matrix, result);
+  Tensor result = Tensor::beside(matrix, matrix.dtype(), {shape.rows(), shape.cols()});
+  if (matrix.device().kind == DeviceKind::kCpu) {
+    copy_rows(matrix, result);
+  } else {
+    copy_tensor(result, matrix);  // was not padded
+  }
   result.reshape(shape);
   return result;
 }

@@ -67,8 +67,8 @@ std::shared_ptr<QuantizedTensor> PerTensorScaling::modify_tensor(const ModifyCon
                   context.layer.name, label(), to_string(context.tensor));
   const DType format = context.default_quantizer->format();
   const int margin = static_cast<int>(context.params.get_integer(kMargin, 0));
-  const ScaleFromAmax scale = scale_with_margin(scoped_amax(context), format, margin);
-  return quantize_float8(context.x, format, scale.scale, context.usage);
+  return quantize_float8(context.x, format, scoped_scale(context, options_with_margin(format, margin)),
+                         context.usage);
 }
 
 FeatureEntry per_tensor_scaling_entry() {

@@ -53,12 +53,12 @@ Measured measure_float8(const TensorView& x, const Float8Tensor& codes, const Qu
   if (codes.usage().rowwise) {
     logical = codes.codes(Direction::kRowwise).view();
   } else {
-    turned = Tensor(codes.format(Direction::kColumnwise), Shape{x.rows(), x.cols()});
+    turned = Tensor::beside(x, codes.format(Direction::kColumnwise), Shape{x.rows(), x.cols()});
     transpose(codes.codes(Direction::kColumnwise), turned);
     logical = turned.view();
   }
-  measured.error.elements =
-      quantization_error(x, logical.reshaped(x.shape()), codes.scale(), codes.scale_inv());
+  measured.error.elements = quantization_error(x, logical.reshaped(x.shape()), codes.scales().scale_view(),
+                                               codes.scales().scale_inv_view());
   if (with_rounding) {
     const float scale_inv = codes.scale_inv();
     measured.rounding =
@@ -116,6 +116,9 @@ BlockQuantizationError scales_of(const QuantizedTensor& codes, Direction directi
     return scales;
   }
   const BlockScaledView view = dynamic_cast<const BlockScaledTensor&>(codes).blocks(direction);
+  AMAXSCOPE_CHECK(view.scales.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
+                  "the scales of blocks on {} are looked at on the host only",
+                  to_string(view.scales.device()));
   for (std::int64_t i = 0; i < view.blocks_down(); ++i) {
     for (std::int64_t j = 0; j < view.blocks_across(); ++j) {
       const float scale = view.scale(i, j);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "kernels/amax.hpp"
 
 namespace amaxscope {
 
@@ -40,29 +39,29 @@ bool lists_amax_over_tp(const FeatureConfig& config, const InspectedTensor& weig
   });
 }
 
-std::uint32_t scoped_amax(const ModifyContext& context) {
+Float8Scale scoped_scale(const ModifyContext& context, const ScaleOptions& options) {
   if (context.tp_amax != nullptr &&
       reduces_amax(amax_scope_of(context.params, context.amax_scope), context.layer, context.tensor)) {
     const std::optional<std::uint32_t> known =
         context.tp_amax->known(context.layer.name, to_string(context.tensor), context.x);
-    if (known) return *known;
+    if (known) return scale_from_amax(*known, options).scale;
   }
-  std::uint32_t amax = amax_bits(context.x);
-  reduce_scoped(context, {&amax, 1});
-  return amax;
+  return scale_of_tensor(context.x, options,
+                         [&](const MutableTensorView& amaxes) { reduce_scoped(context, amaxes); })
+      .scale;
 }
 
-void reduce_scoped(const ModifyContext& context, std::span<std::uint32_t> amaxes) {
+void reduce_scoped(const ModifyContext& context, const MutableTensorView& amaxes) {
   const AmaxScope scope = amax_scope_of(context.params, context.amax_scope);
   if (!reduces_amax(scope, context.layer, context.tensor)) return;
   AMAXSCOPE_CHECK(
       context.tp_amax != nullptr, ErrorCode::kInternal,
       "layer {}: the amax of {} is to be reduced over {} ranks, but there is nothing to reduce it with",
       context.layer.name, to_string(context.tensor), context.layer.tp_group->size());
-  context.tp_amax->reduce(amaxes, {.traffic = Traffic::kDebug,
-                                   .what = "amax",
-                                   .layer = context.layer.name,
-                                   .tensor = to_string(context.tensor)});
+  context.tp_amax->reduce_where_it_is(amaxes, {.traffic = Traffic::kDebug,
+                                               .what = "amax",
+                                               .layer = context.layer.name,
+                                               .tensor = to_string(context.tensor)});
 }
 
 }  // namespace amaxscope

@@ -2,11 +2,9 @@
 // functions.
 #pragma once
 
-#include <cstdint>
-#include <span>
-
 #include "runtime/feature/feature.hpp"
 #include "runtime/feature/schema.hpp"
+#include "runtime/quantizers/current_scaling.hpp"
 
 namespace amaxscope {
 
@@ -22,11 +20,11 @@ AmaxScope amax_scope_of(const FeatureParams& params, AmaxScope session_default);
 bool lists_amax_over_tp(const FeatureConfig& config, const InspectedTensor& weight, std::int64_t iteration,
                         AmaxScope session_default, bool (*has_amax)(const FeatureParams&));
 
-/// Bits of max |x| over the ranks of the scope: a collective over tp_group where reduces_amax says so, with 0
-/// from a rank whose shard is empty.
-std::uint32_t scoped_amax(const ModifyContext& context);
+/// The scale for max |x| over the ranks of the scope, where x is: a collective over tp_group where
+/// reduces_amax says so, with 0 from a rank whose shard is empty.
+Float8Scale scoped_scale(const ModifyContext& context, const ScaleOptions& options);
 
-/// MAX of amaxes over the ranks of the scope, in place; the collective of scoped_amax.
-void reduce_scoped(const ModifyContext& context, std::span<std::uint32_t> amaxes);
+/// MAX of amaxes over the ranks of the scope, in place; the collective of scoped_scale.
+void reduce_scoped(const ModifyContext& context, const MutableTensorView& amaxes);
 
 }  // namespace amaxscope

@@ -22,7 +22,7 @@ Quantizer& ScopedQuantizers::quantizer_for(const ModifyContext& context, RecipeK
   request.name = fmt::format("{}.{}", context.layer.name, to_string(context.tensor));
   request.options.nvfp4.seed =
       static_cast<std::uint64_t>(replicated && tp != nullptr ? tp->world_ranks().front() : world_rank_);
-  request.reduce_amaxes = [this](std::span<std::uint32_t> amaxes) { reduce_scoped(*now_, amaxes); };
+  request.reduce_amaxes = [this](const MutableTensorView& amaxes) { reduce_scoped(*now_, amaxes); };
   slot = make_quantizer(request);
   if (auto* const drawing = dynamic_cast<Nvfp4Quantizer*>(slot.get());
       drawing != nullptr && kept_ != nullptr) {

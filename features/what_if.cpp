@@ -21,10 +21,11 @@ bool is_reduced(const InspectContext& context) {
   return context.tp_amax != nullptr && (layout == Layout::kShard0 || layout == Layout::kShard1);
 }
 
-void reduce_over_shards(const InspectContext& context, std::span<std::uint32_t> amaxes) {
+void reduce_over_shards(const InspectContext& context, const MutableTensorView& amaxes) {
   const InspectedTensor& tensor = context.tensor;
   if (!is_reduced(context)) return;
-  context.tp_amax->reduce(amaxes, {.what = "what-if amax", .layer = tensor.layer, .tensor = tensor.name});
+  context.tp_amax->reduce_where_it_is(amaxes,
+                                      {.what = "what-if amax", .layer = tensor.layer, .tensor = tensor.name});
 }
 
 /// Of all ranks' shards.
@@ -35,7 +36,7 @@ std::uint32_t whole_amax(const InspectContext& context) {
     if (known) return *known;
   }
   std::uint32_t amax = context.x.numel() == 0 ? 0U : context.amax();
-  reduce_over_shards(context, {&amax, 1});
+  reduce_over_shards(context, MutableTensorView(&amax, DType::kU32, Shape{1}));
   return amax;
 }
 
@@ -65,7 +66,7 @@ WhatIf::WhatIf(RecipeKind recipe, const InspectedTensor& tensor)
     request.recipe = recipe;
     request.tensor = kind_of(tensor);
     request.name = std::move(name);
-    request.reduce_amaxes = [this](std::span<std::uint32_t> amaxes) {
+    request.reduce_amaxes = [this](const MutableTensorView& amaxes) {
       if (now_ != nullptr) reduce_over_shards(*now_, amaxes);
     };
     quantizer_ = make_quantizer(request);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/tensor.hpp"
+#include "kernels/codec/scale.hpp"
 
 namespace amaxscope {
 
@@ -14,7 +15,12 @@ namespace amaxscope {
 /// Asynchronous on x's stream on a device. Throws Error(kTensor) for another dtype, shape or device.
 void amax(const TensorView& x, const MutableTensorView& out, bool accumulate = false);
 
-/// The same on the host, for a CPU tensor.
+/// The same on the host. Waits for the device where x is on one.
 std::uint32_t amax_bits(const TensorView& x);
+
+/// scale = scale_from_amax(amax, options), scale_inv = RN(1 / scale), without the host on a device. amax: u32
+/// [1]; scale, scale_inv: f32 [1], all on one device. Throws Error(kTensor).
+void scale_of_amax(const TensorView& amax, const ScaleOptions& options, const MutableTensorView& scale,
+                   const MutableTensorView& scale_inv);
 
 }  // namespace amaxscope

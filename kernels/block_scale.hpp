@@ -1,7 +1,8 @@
 // High precision to block-scaled codes: MXFP8, FP8 block scaling and NVFP4, one or both directions in one
 // pass. Formulas and layouts: TransformerEngine's quantize_mxfp8.cuh, quantize_transpose_*_blockwise.cu and
 // cast/nvfp4; padding of the scales is always written as zero.
-// x [M, K]: f32, f16 or bf16, contiguous, CPU; may be empty. Nothing is allocated on the heap. Throws
+// x [M, K]: f32, f16 or bf16, contiguous; may be empty. On a device asynchronous on its stream. Nothing is
+// allocated on the heap. Throws
 // Error(kTensor) for types and shapes that do not fit.
 #pragma once
 
@@ -53,7 +54,7 @@ void quantize_fp8_blocks(const TensorView& x, const Fp8BlockOptions& options, bo
 BlockLayout nvfp4_layout(bool columnwise, bool two_dimensional);
 
 /// amax bits of what the rowwise and the columnwise codes are made of: max |x|, and with `rotate` max |R(x)|
-/// where R is the rotation along M that quantize_nvfp4 does.
+/// where R is the rotation along M that quantize_nvfp4 does. CPU.
 std::array<std::uint32_t, 2> nvfp4_amaxes(const TensorView& x, bool rowwise, bool columnwise, bool rotate);
 
 enum class FourOverSix { kOff, kAbsoluteError, kSquaredError };
@@ -88,7 +89,13 @@ void require_combination(std::string_view operation, const Nvfp4Cast& cast);
 TensorScale nvfp4_tensor_scale(float amax, float scale_max);
 /// Two levels of scales, see kernels/codec/nvfp4_scale.hpp; code = e2m1(RN(x * e)), nearest or stochastic.
 /// With two-dimensional blocks the columnwise codes are the transpose of the rowwise ones, also of the
-/// stochastic ones (drawn as rowwise).
+/// stochastic ones (drawn as rowwise). CPU.
 void quantize_nvfp4(const TensorView& x, const Nvfp4Cast& cast, const BlockOutputs& out);
+
+/// Both for tensors wherever they are, with the amaxes where x is: u32 [2], of both directions; those of
+/// `cast` are not read.
+void nvfp4_amaxes(const TensorView& x, bool rotate, const MutableTensorView& out);
+void quantize_nvfp4(const TensorView& x, const Nvfp4Cast& cast, const TensorView& amaxes,
+                    const BlockOutputs& out);
 
 }  // namespace amaxscope

@@ -59,6 +59,8 @@ struct BlockScaledView {
   TensorView scales;  ///< layout.scales_shape(), u8 codes or f32
   BlockLayout layout;
   std::optional<TensorScale> tensor_scale;  ///< NVFP4 only
+  /// Of codes on a device with a tensor_scale, whose amax is not read then: bits, u32 [1] beside the codes.
+  std::optional<TensorView> device_amax = std::nullopt;
   /// The codes stand for the random Hadamard transform along M, in groups of 16, and not for the matrix
   /// itself (NVFP4, columnwise). It cancels in a product of two rotated factors.
   bool rotated = false;

@@ -14,11 +14,13 @@ void cast_to_fp8(const TensorView& x, const TensorView& scale, const MutableTens
 void cast_transpose_to_fp8(const TensorView& x, const TensorView& scale, const MutableTensorView& out,
                            const MutableTensorView& out_transposed);
 
-/// out [K, M] = transpose of x [M, K]; any one, two, four or eight byte element type.
+/// out [K, M] = transpose of x [M, K]; any one, two, four or eight byte element type. Asynchronous on a
+/// device.
 void transpose(const TensorView& x, const MutableTensorView& out);
 
 /// Between f64, f32, f16 and bf16, rounded once, to nearest, ties to even; same shape. NaN stays NaN, in f16
 /// and bf16 the quiet 0x7FFF when it comes from a wider type; the same type is copied bit for bit.
+/// Asynchronous on x's stream on a device, which has no f64.
 void convert(const TensorView& x, const MutableTensorView& out);
 
 }  // namespace amaxscope

@@ -12,7 +12,7 @@ void dequantize_fp8(const TensorView& codes, const TensorView& scale_inv, const 
 
 /// out = the matrix that block-scaled codes stand for, in its logical shape: RN_out(RN(code * scale)).
 /// Rotated codes are turned back in fp32 before the last rounding. out: f32, f16 or bf16 with codes.rows() x
-/// cols() elements. CPU. Throws Error(kTensor).
+/// cols() elements. Asynchronous on the codes' stream on a device. Throws Error(kTensor).
 void dequantize_blocks(const BlockScaledView& codes, const MutableTensorView& out);
 
 }  // namespace amaxscope

@@ -16,6 +16,9 @@ struct GemmOperand {
   TensorView data;
   bool transposed = false;
   float scale_inv = 1.0F;
+  /// Of codes on a device: f32 [1] beside them, and scale_inv is not read. Made there, and never seen by the
+  /// host.
+  std::optional<TensorView> device_scale_inv = std::nullopt;
   std::optional<BlockScaledView> blocks = std::nullopt;
 
   [[nodiscard]] std::int64_t rows() const noexcept { return transposed ? data.cols() : data.rows(); }
@@ -26,7 +29,8 @@ struct GemmOperand {
 /// unscaled codes; block-scaled codes are decoded to fp32, code * scale rounded once, which only an fp32
 /// scale of FP8 block scaling and NVFP4 need). Two factors that are both rotated (NVFP4) are multiplied as
 /// they are; a single rotated one is turned back first. out: f32, or f16/bf16 (rounded once, beta must be 0).
-/// f64 operands with an f64 out use dgemm. CPU. Throws Error(kTensor) when shapes or types do not fit.
+/// f64 operands with an f64 out use dgemm. On a device see
+/// docs/cuda.md; asynchronous there. Throws Error(kTensor) when shapes or types do not fit.
 void gemm(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out, float beta = 0.0F);
 
 /// out[f64] = A * B^T of the decoded but *unscaled* operands, in double, k ascending: exact for FP8 codes as

@@ -14,8 +14,13 @@ namespace amaxscope {
 /// its source. CPU.
 QuantizationError quantization_error(const TensorView& x, const TensorView& codes, float scale,
                                      float scale_inv);
+/// The same where all of them are, scale and scale_inv f32 [1]: on the CPU, or on a device, for which it
+/// waits.
+QuantizationError quantization_error(const TensorView& x, const TensorView& codes, const TensorView& scale,
+                                     const TensorView& scale_inv);
 
-/// The same for codes that were never written: x quantized to `format` (e4m3, e5m2) under `scale`.
+/// The same for codes that were never written: x quantized to `format` (e4m3, e5m2) under `scale`. Waits for
+/// the device where x is on one.
 QuantizationError quantization_error_of_cast(const TensorView& x, DType format, float scale);
 
 /// A block and the error that its quantization made.

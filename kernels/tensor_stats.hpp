@@ -21,14 +21,15 @@ struct CentredMoments {
 /// Those of the finite elements about mean - shift: sums of (x - mean + shift)^k.
 CentredMoments recentred(const TensorMoments& moments, double shift) noexcept;
 
-/// x: f32, f16, bf16 on the CPU, any row stride (padding is never read). Throws Error(kTensor).
+/// x: f32, f16, bf16, any row stride (padding is never read). Waits for the device where x is on one.
+/// Throws Error(kTensor).
 TensorMoments tensor_stats(const TensorView& x, MomentOrder order = MomentOrder::kSecond);
 
 /// log2(max / min over the non-zero magnitudes), per block, the largest over the blocks; 0 for an all-zero
 /// block. dims 1: blocks of `block` consecutive elements of a row (the last of a row may be shorter);
 /// dims 2: block x block tiles, cut at the edges. With both_orientations also over the transpose.
 /// +Inf when a block holds Inf beside finite non-zero elements (Inf - log2(min)), as in the reference; NaN
-/// when a block holds NaN, or Inf and nothing else but zeros (Inf - Inf). Same inputs as tensor_stats.
+/// when a block holds NaN, or Inf and nothing else but zeros (Inf - Inf). CPU; else as tensor_stats.
 double max_blockwise_dynamic_range(const TensorView& x, int block, int dims, bool both_orientations);
 
 }  // namespace amaxscope

@@ -45,8 +45,8 @@ constexpr bool quotient_overflows(float a, float b) noexcept {
   return std::bit_cast<std::uint32_t>(a / b) == 0x7F800000U;
 }
 
-/// scale = RN(max_value / amax) with the corrections of the options; 1 for amax 0 or Inf. Always finite and
-/// non-zero. amax_bits is a non-negative, non-NaN float's pattern (kernels/amax.hpp).
+/// scale = RN(max_value / amax) with the corrections of the options; 1 for amax 0 or Inf. Neither scale nor
+/// 1 / scale overflows or is zero. amax_bits is a non-negative, non-NaN float's pattern (kernels/amax.hpp).
 constexpr ScaleFromAmax scale_from_amax(std::uint32_t amax_bits, const ScaleOptions& options) noexcept {
   float amax = std::bit_cast<float>(amax_bits);
   if (amax < options.epsilon) amax = options.epsilon;
@@ -58,6 +58,10 @@ constexpr ScaleFromAmax scale_from_amax(std::uint32_t amax_bits, const ScaleOpti
   } else {
     result.scale = options.max_value / amax;
   }
+  // Below this 1 / scale overflows. Only a maximum that a margin of 9 and more has lowered can get there,
+  // with an amax near FLT_MAX.
+  constexpr float kSmallestInvertible = 0x1p-127F;
+  if (result.scale < kSmallestInvertible) result = {kSmallestInvertible, ScaleClamp::kScaleClamped};
   if (options.power_of_two) {
     result.scale = std::bit_cast<float>(std::bit_cast<std::uint32_t>(result.scale) & 0xFF800000U);
   }

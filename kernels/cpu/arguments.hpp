@@ -12,8 +12,8 @@ namespace amaxscope::cpu {
 
 inline void require_cpu(std::string_view operation, std::string_view name, const TensorView& tensor) {
   AMAXSCOPE_CHECK(tensor.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
-                  "{}: {} is on {}; this build computes on the CPU", operation, name,
-                  to_string(tensor.device()));
+                  "{}: {} is on {}; this is computed on the host only, copy the tensor there (to_host)",
+                  operation, name, to_string(tensor.device()));
 }
 
 inline void require_contiguous(std::string_view operation, std::string_view name, const TensorView& tensor) {

@@ -8,6 +8,7 @@
 #include "kernels/cpu/block_tile.hpp"
 #include "kernels/cpu/loops.hpp"
 #include "kernels/cpu/pieces.hpp"
+#include "kernels/device_kernels.hpp"
 
 namespace amaxscope {
 
@@ -158,6 +159,8 @@ BlockLayout fp8_block_layout(DType format, bool columnwise, bool two_dimensional
 void quantize_fp8_blocks(const TensorView& x, const Fp8BlockOptions& options, bool two_dimensional,
                          const BlockOutputs& out) {
   constexpr std::string_view kOperation = "quantize_fp8_blocks";
+  if (DeviceKernels* device = device_kernels(kOperation, x))
+    return device->quantize_fp8_blocks(x, options, two_dimensional, out);
   cpu::require_contiguous(kOperation, "x", x);
   const DType format = cpu::format_of(kOperation, out);
   for (const bool columnwise : {false, true}) {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/block_tile.hpp"
 #include "kernels/cpu/loops.hpp"
 #include "kernels/cpu/pieces.hpp"
+#include "kernels/device_kernels.hpp"
 
 namespace amaxscope {
 
@@ -135,6 +136,8 @@ BlockLayout mxfp8_layout(DType format, bool columnwise, bool two_dimensional) {
 
 void quantize_mxfp8(const TensorView& x, bool two_dimensional, const BlockOutputs& out) {
   constexpr std::string_view kOperation = "quantize_mxfp8";
+  if (DeviceKernels* device = device_kernels(kOperation, x))
+    return device->quantize_mxfp8(x, two_dimensional, out);
   cpu::require_contiguous(kOperation, "x", x);
   cpu::require_multiple(kOperation, x, kMxfp8Block);
   const DType format = cpu::format_of(kOperation, out);

@@ -8,6 +8,7 @@
 #include "kernels/codec/philox.hpp"
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/block_tile.hpp"
+#include "kernels/device_kernels.hpp"
 
 namespace amaxscope {
 
@@ -296,6 +297,28 @@ void quantize_nvfp4(const TensorView& x, const Nvfp4Cast& cast, const BlockOutpu
   }
   cpu::with_compute_type(kOperation, "x", x,
                          [&]<class T>(std::type_identity<T>) { quantize<T>(x, cast, out); });
+}
+
+void nvfp4_amaxes(const TensorView& x, bool rotate, const MutableTensorView& out) {
+  constexpr std::string_view kOperation = "nvfp4_amaxes";
+  if (DeviceKernels* device = device_kernels(kOperation, x)) return device->nvfp4_amaxes(x, rotate, out);
+  AMAXSCOPE_CHECK(out.numel() == 2, ErrorCode::kTensor, "{}: out has shape {}, wanted two amaxes", kOperation,
+                  to_string(out.shape()));
+  const std::array<std::uint32_t, 2> amaxes = nvfp4_amaxes(x, true, true, rotate);
+  std::ranges::copy(amaxes, out.values<std::uint32_t>().begin());
+}
+
+void quantize_nvfp4(const TensorView& x, const Nvfp4Cast& cast, const TensorView& amaxes,
+                    const BlockOutputs& out) {
+  constexpr std::string_view kOperation = "quantize_nvfp4";
+  if (DeviceKernels* device = device_kernels(kOperation, x))
+    return device->quantize_nvfp4(x, cast, amaxes, out);
+  AMAXSCOPE_CHECK(amaxes.numel() == 2, ErrorCode::kTensor, "{}: amaxes has shape {}, wanted two", kOperation,
+                  to_string(amaxes.shape()));
+  Nvfp4Cast with_amaxes = cast;
+  with_amaxes.rowwise_amax = std::bit_cast<float>(amaxes.values<std::uint32_t>()[0]);
+  with_amaxes.columnwise_amax = std::bit_cast<float>(amaxes.values<std::uint32_t>()[1]);
+  quantize_nvfp4(x, with_amaxes, out);
 }
 
 }  // namespace amaxscope

@@ -7,8 +7,12 @@ namespace amaxscope {
 
 void require_valid(const BlockScaledView& view, std::string_view what) {
   const BlockLayout& layout = view.layout;
-  cpu::require_contiguous(what, "codes", view.codes);
-  cpu::require_contiguous(what, "scales", view.scales);
+  for (const TensorView* part : {&view.codes, &view.scales}) {
+    AMAXSCOPE_CHECK(part->contiguous() && part->device() == view.codes.device(), ErrorCode::kTensor,
+                    "{}: {} of shape {} on {} with row stride {}; wanted contiguous parts on one device",
+                    what, part == &view.codes ? "codes" : "scales", to_string(part->shape()),
+                    to_string(part->device()), part->row_stride());
+  }
   AMAXSCOPE_CHECK(is_fp8(layout.format) || layout.format == DType::kE2M1, ErrorCode::kTensor,
                   "{}: codes of {}; block-scaled codes are e4m3, e5m2 or e2m1", what,
                   to_string(layout.format));

@@ -8,6 +8,7 @@
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/loops.hpp"
 #include "kernels/cpu/pieces.hpp"
+#include "kernels/device_kernels.hpp"
 
 namespace amaxscope {
 
@@ -65,6 +66,7 @@ void require_whole_bytes(std::string_view operation, const TensorView& x, const 
 
 void cast_to_fp8(const TensorView& x, const TensorView& scale, const MutableTensorView& out) {
   constexpr std::string_view kOperation = "cast_to_fp8";
+  if (DeviceKernels* device = device_kernels(kOperation, x)) return device->cast_to_fp8(x, scale, out);
   require_codes(kOperation, x, out);
   const float factor = cpu::read_scalar(kOperation, "scale", scale);
   require_fp8(kOperation, out.dtype());
@@ -83,6 +85,8 @@ void cast_to_fp8(const TensorView& x, const TensorView& scale, const MutableTens
 void cast_transpose_to_fp8(const TensorView& x, const TensorView& scale, const MutableTensorView& out,
                            const MutableTensorView& out_transposed) {
   constexpr std::string_view kOperation = "cast_transpose_to_fp8";
+  if (DeviceKernels* device = device_kernels(kOperation, x))
+    return device->cast_transpose_to_fp8(x, scale, out, out_transposed);
   require_codes(kOperation, x, out);
   cpu::require_shape(kOperation, "out_transposed", out_transposed, transposed_shape(x));
   require_whole_bytes(kOperation, out, out_transposed);
@@ -124,6 +128,7 @@ void cast_transpose_to_fp8(const TensorView& x, const TensorView& scale, const M
 
 void transpose(const TensorView& x, const MutableTensorView& out) {
   constexpr std::string_view kOperation = "transpose";
+  if (DeviceKernels* device = device_kernels(kOperation, x)) return device->transpose(x, out);
   cpu::require_contiguous(kOperation, "x", x);
   cpu::require_shape(kOperation, "out", out, transposed_shape(x));
   require_whole_bytes(kOperation, x, out);
@@ -150,6 +155,7 @@ void transpose(const TensorView& x, const MutableTensorView& out) {
 
 void convert(const TensorView& x, const MutableTensorView& out) {
   constexpr std::string_view kOperation = "convert";
+  if (DeviceKernels* device = device_kernels(kOperation, x)) return device->convert(x, out);
   cpu::require_contiguous(kOperation, "x", x);
   cpu::require_shape(kOperation, "out", out, x.shape());
   cpu::with_real_type(kOperation, "x", x, [&]<class From>(std::type_identity<From>) {

@@ -8,11 +8,14 @@
 #include "kernels/cpu/block_decode.hpp"
 #include "kernels/cpu/loops.hpp"
 #include "kernels/cpu/pieces.hpp"
+#include "kernels/device_kernels.hpp"
 
 namespace amaxscope {
 
 void dequantize_fp8(const TensorView& codes, const TensorView& scale_inv, const MutableTensorView& out) {
   constexpr std::string_view kOperation = "dequantize_fp8";
+  if (DeviceKernels* device = device_kernels(kOperation, codes))
+    return device->dequantize_fp8(codes, scale_inv, out);
   cpu::require_contiguous(kOperation, "codes", codes);
   cpu::require_shape(kOperation, "out", out, codes.shape());
   const float factor = cpu::read_scalar(kOperation, "scale_inv", scale_inv);
@@ -33,6 +36,8 @@ void dequantize_fp8(const TensorView& codes, const TensorView& scale_inv, const 
 
 void dequantize_blocks(const BlockScaledView& codes, const MutableTensorView& out) {
   constexpr std::string_view kOperation = "dequantize_blocks";
+  if (DeviceKernels* device = device_kernels(kOperation, codes.codes))
+    return device->dequantize_blocks(codes, out);
   require_valid(codes, "codes");
   cpu::require_contiguous(kOperation, "out", out);
   const std::int64_t rows = codes.rows();

@@ -10,6 +10,7 @@
 #include "kernels/codec/narrow.hpp"
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/gemm_operand.hpp"
+#include "kernels/device_kernels.hpp"
 
 namespace amaxscope {
 
@@ -74,6 +75,7 @@ void gemm_f32(const GemmOperand& a, const GemmOperand& b, float* out, double alp
 }  // namespace
 
 void gemm(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out, float beta) {
+  if (DeviceKernels* device = device_kernels(kOperation, out)) return device->gemm(a, b, out, beta);
   cpu::require_gemm(kOperation, a, b, out);
   const bool f64 = a.data.dtype() == DType::kF64;
   AMAXSCOPE_CHECK(f64 == (b.data.dtype() == DType::kF64) && f64 == (out.dtype() == DType::kF64),

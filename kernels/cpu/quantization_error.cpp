@@ -1,9 +1,11 @@
 #include "kernels/quantization_error.hpp"
 
+#include "core/device_backend.hpp"
 #include "kernels/codec/scale.hpp"
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/blocks.hpp"
 #include "kernels/cpu/loops.hpp"
+#include "kernels/device_kernels.hpp"
 
 namespace amaxscope {
 
@@ -48,8 +50,21 @@ QuantizationError quantization_error(const TensorView& x, const TensorView& code
   return measure(kOperation, x, codes.dtype(), cpu::data_of<std::uint8_t>(codes), {scale, scale_inv});
 }
 
+QuantizationError quantization_error(const TensorView& x, const TensorView& codes, const TensorView& scale,
+                                     const TensorView& scale_inv) {
+  constexpr std::string_view kOperation = "quantization_error";
+  if (DeviceKernels* device = device_kernels(kOperation, x))
+    return device->quantization_error(x, codes, codes.dtype(), scale, scale_inv);
+  return quantization_error(x, codes, cpu::read_scalar(kOperation, "scale", scale),
+                            cpu::read_scalar(kOperation, "scale_inv", scale_inv));
+}
+
 QuantizationError quantization_error_of_cast(const TensorView& x, DType format, float scale) {
   constexpr std::string_view kOperation = "quantization_error_of_cast";
+  if (DeviceKernels* device = device_kernels(kOperation, x)) {
+    const Tensor there = to_device(TensorView(&scale, DType::kF32, Shape{1}), x);
+    return device->quantization_error(x, std::nullopt, format, there, there);
+  }
   cpu::require_cpu(kOperation, "x", x);
   require_fp8(kOperation, "format", format);
   return measure(kOperation, x, format, nullptr, {scale, scale_inverse(scale)});

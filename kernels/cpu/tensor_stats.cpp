@@ -3,6 +3,7 @@
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/blocks.hpp"
 #include "kernels/cpu/loops.hpp"
+#include "kernels/device_kernels.hpp"
 
 namespace amaxscope {
 
@@ -17,6 +18,7 @@ CentredMoments recentred(const TensorMoments& moments, double shift) noexcept {
 
 TensorMoments tensor_stats(const TensorView& x, MomentOrder order) {
   constexpr std::string_view kOperation = "tensor_stats";
+  if (DeviceKernels* device = device_kernels(kOperation, x)) return device->tensor_stats(x, order);
   cpu::require_cpu(kOperation, "x", x);
   TensorMoments result;
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {

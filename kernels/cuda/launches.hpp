@@ -33,6 +33,12 @@ struct Matrix {
 [[nodiscard]] LaunchError launch_cast_transpose(const Matrix& x, DType format, const float* scale,
                                                 std::uint8_t* codes, std::uint8_t* transposed, Stream stream);
 
+/// out [cols, rows] = x [rows, cols] of elements of 1, 2 or 4 bytes.
+[[nodiscard]] LaunchError launch_transpose(const void* x, int element_bytes, std::int64_t rows,
+                                           std::int64_t cols, void* out, Stream stream);
+/// type: f32, f16 or bf16.
+[[nodiscard]] LaunchError launch_convert(const Matrix& x, void* out, DType type, Stream stream);
+
 /// Null codes: this direction is not wanted.
 template <class Scale>
 struct BlockTarget {

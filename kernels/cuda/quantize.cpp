@@ -47,6 +47,26 @@ void cast_transpose_to_fp8(const TensorView& x, const TensorView& scale, const M
                                                     data_of<std::uint8_t>(out_transposed), x.stream()));
 }
 
+void transpose(const TensorView& x, const MutableTensorView& out) {
+  constexpr std::string_view kOperation = "transpose";
+  require_shape(kOperation, "x", x, x.shape(), x);
+  require_shape(kOperation, "out", out, Shape{x.cols(), x.rows()}, x);
+  const int bits = bits_per_element(x.dtype());
+  AMAXSCOPE_CHECK(x.dtype() == out.dtype() && (bits == 8 || bits == 16 || bits == 32), ErrorCode::kTensor,
+                  "{}: x is {} and out {}; on a device one type of 1, 2 or 4 bytes", kOperation,
+                  to_string(x.dtype()), to_string(out.dtype()));
+  require_started(kOperation,
+                  launch_transpose(x.data(), bits / 8, x.rows(), x.cols(), out.data(), x.stream()));
+}
+
+void convert(const TensorView& x, const MutableTensorView& out) {
+  constexpr std::string_view kOperation = "convert";
+  const Matrix matrix = contiguous_input(kOperation, x);
+  require_shape(kOperation, "out", out, x.shape(), x);
+  require_compute_type(kOperation, "out", out);
+  require_started(kOperation, launch_convert(matrix, out.data(), out.dtype(), x.stream()));
+}
+
 void dequantize_fp8(const TensorView& codes, const TensorView& scale_inv, const MutableTensorView& out) {
   constexpr std::string_view kOperation = "dequantize_fp8";
   require_shape(kOperation, "codes", codes, codes.shape(), codes);

@@ -29,6 +29,11 @@ void cast_to_fp8(const TensorView& x, const TensorView& scale, const MutableTens
 void cast_transpose_to_fp8(const TensorView& x, const TensorView& scale, const MutableTensorView& out,
                            const MutableTensorView& out_transposed);
 
+/// Elements of one, two or four bytes.
+void transpose(const TensorView& x, const MutableTensorView& out);
+/// Between different ones of f32, f16 and bf16.
+void convert(const TensorView& x, const MutableTensorView& out);
+
 /// kernels/block_scale.hpp.
 void quantize_mxfp8(const TensorView& x, bool two_dimensional, const BlockOutputs& out);
 void quantize_fp8_blocks(const TensorView& x, const Fp8BlockOptions& options, bool two_dimensional,

@@ -6,14 +6,15 @@ namespace amaxscope {
 
 namespace {
 
-BlockScaledCodes room_for(const BlockSide& side, bool wanted, const Shape& shape) {
+BlockScaledCodes room_for(const BlockSide& side, bool wanted, const TensorView& x) {
   BlockScaledCodes result;
   result.layout = side.layout;
   result.tensor_scale = side.tensor_scale;
   result.rotated = side.rotated;
+  result.device_amax = side.device_amax;
   if (!wanted) return result;
-  result.codes = Tensor(side.layout.format, side.layout.codes_shape(shape.rows(), shape.cols()));
-  result.scales = Tensor(side.layout.scale_format, side.layout.scales_shape(shape.rows(), shape.cols()));
+  result.codes = Tensor::beside(x, side.layout.format, side.layout.codes_shape(x.rows(), x.cols()));
+  result.scales = Tensor::beside(x, side.layout.scale_format, side.layout.scales_shape(x.rows(), x.cols()));
   return result;
 }
 
@@ -29,8 +30,8 @@ std::shared_ptr<BlockScaledTensor> make_block_scaled(const TensorView& x, Recipe
                                                      const BlockKernel& kernel) {
   AMAXSCOPE_CHECK(usage.rowwise || usage.columnwise, ErrorCode::kUsage,
                   "a tensor of shape {} is quantized in no direction", to_string(x.shape()));
-  BlockScaledCodes row = room_for(rowwise, usage.rowwise, x.shape());
-  BlockScaledCodes column = room_for(columnwise, usage.columnwise, x.shape());
+  BlockScaledCodes row = room_for(rowwise, usage.rowwise, x);
+  BlockScaledCodes column = room_for(columnwise, usage.columnwise, x);
   kernel(x.reshaped({x.rows(), x.cols()}), {.rowwise = output_to(row), .columnwise = output_to(column)});
   return std::make_shared<BlockScaledTensor>(x.shape(), recipe, std::move(row), std::move(column));
 }

@@ -18,6 +18,7 @@ struct BlockSide {
   BlockLayout layout;
   std::optional<TensorScale> tensor_scale = std::nullopt;
   bool rotated = false;
+  DeviceNumbers device_amax = {};  ///< of the tensor_scale of codes on a device
 };
 
 /// Writes the wanted directions of x as a matrix.

@@ -81,8 +81,10 @@ void drop(BlockScaledCodes& codes) {
 }  // namespace
 
 BlockScaledView BlockScaledCodes::view() const {
-  return {
+  BlockScaledView view{
       .codes = codes, .scales = scales, .layout = layout, .tensor_scale = tensor_scale, .rotated = rotated};
+  if (device_amax.tensor != nullptr) view.device_amax = device_amax.view(0);
+  return view;
 }
 
 BlockScaledCodes stacked(std::span<const BlockScaledView> parts) {
@@ -90,6 +92,9 @@ BlockScaledCodes stacked(std::span<const BlockScaledView> parts) {
   const BlockScaledView& first = parts.front();
   std::int64_t rows = 0;
   for (const BlockScaledView& part : parts) {
+    AMAXSCOPE_CHECK(part.codes.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
+                    "block-scaled codes on {} are not stacked; gather the tensor in high precision",
+                    to_string(part.codes.device()));
     AMAXSCOPE_CHECK(
         part.layout == first.layout && part.cols() == first.cols() && part.rotated == first.rotated,
         ErrorCode::kTensor, "parts of different layouts or widths ({} and {}) cannot be stacked",
@@ -152,10 +157,11 @@ GemmOperand BlockScaledTensor::operand(Direction direction) const {
 Tensor BlockScaledTensor::dequantize(DType dtype, Direction direction) const {
   AMAXSCOPE_CHECK(is_high_precision(dtype), ErrorCode::kTensor, "cannot dequantize to {}", to_string(dtype));
   const DType decoded = dtype == DType::kF64 ? DType::kF32 : dtype;
-  Tensor values(decoded, shape_);
-  dequantize_blocks(blocks(direction), values);
+  const BlockScaledView view = blocks(direction);
+  Tensor values = Tensor::beside(view.codes, decoded, shape_);
+  dequantize_blocks(view, values);
   if (decoded == dtype) return values;
-  Tensor widened(dtype, shape_);
+  Tensor widened = Tensor::beside(view.codes, dtype, shape_);
   convert(values.view(), widened);
   return widened;
 }
@@ -173,6 +179,13 @@ void BlockScaledTensor::update_usage(Usage wanted) {
         "the {} codes of a {} tensor of shape {} are not there and cannot be made from the others, "
         "which have other blocks; quantize again",
         to_string(direction), to_string(recipe_), to_string(shape_));
+    const BlockScaledCodes& there = rowwise_.defined() ? rowwise_ : columnwise_;
+    AMAXSCOPE_CHECK(
+        !wanted.has(direction) || codes(direction).defined() || there.codes.device().kind == DeviceKind::kCpu,
+        ErrorCode::kUsage,
+        "the {} codes of a {} tensor of shape {} are not there, and on {} they are not made from the others; "
+        "quantize again",
+        to_string(direction), to_string(recipe_), to_string(shape_), to_string(there.codes.device()));
   }
   if (wanted.rowwise && !rowwise_.defined()) remake(columnwise_.view(), rowwise_);
   if (wanted.columnwise && !columnwise_.defined()) remake(rowwise_.view(), columnwise_);

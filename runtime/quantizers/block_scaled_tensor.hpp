@@ -19,6 +19,7 @@ struct BlockScaledCodes {
   BlockLayout layout;
   std::optional<TensorScale> tensor_scale = std::nullopt;
   bool rotated = false;
+  DeviceNumbers device_amax = {};  ///< of codes on a device with a tensor_scale
 
   [[nodiscard]] bool defined() const noexcept { return codes.defined(); }
   /// Borrows codes and scales.
@@ -27,7 +28,7 @@ struct BlockScaledCodes {
 
 /// One matrix of all parts' rows, in this order: codes and scales are moved, nothing is quantized again. All
 /// parts have one layout and tensor scale (the first one's is taken), and all but the last whole blocks of
-/// rows. Throws Error(kTensor) otherwise.
+/// rows. Throws Error(kTensor) otherwise, and for codes on a device.
 BlockScaledCodes stacked(std::span<const BlockScaledView> parts);
 
 class BlockScaledTensor final : public QuantizedTensor {
@@ -47,7 +48,8 @@ class BlockScaledTensor final : public QuantizedTensor {
   /// Rotated codes are turned back, so that both directions stand for the same tensor.
   [[nodiscard]] Tensor dequantize(DType dtype, Direction direction) const override;
   /// A dropped direction can be made again from the other where both have the same blocks (two-dimensional
-  /// ones, not rotated); of one-dimensional blocks it cannot: Error(kUsage), before anything has changed.
+  /// ones, not rotated); of one-dimensional blocks it cannot, and none on a device: Error(kUsage), before
+  /// anything has changed.
   void update_usage(Usage wanted) override;
 
   /// The codes of a direction with their blocks, which describe the logical [M, K] in both directions. A view

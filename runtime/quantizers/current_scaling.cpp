@@ -1,44 +1,63 @@
 #include "runtime/quantizers/current_scaling.hpp"
 
 #include <cmath>
-#include <limits>
 
+#include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "kernels/amax.hpp"
 #include "kernels/cast.hpp"
 
 namespace amaxscope {
 
-ScaleFromAmax scale_with_margin(std::uint32_t amax_bits, DType format, int margin) noexcept {
-  ScaleOptions options;
-  options.max_value = std::ldexp(fp8_max(format), -margin);
-  ScaleFromAmax result = scale_from_amax(amax_bits, options);
-  // Below this 1 / scale overflows. Only a margin of 9 and more can get there, with an amax near FLT_MAX.
-  constexpr float kSmallestInvertible = 0x1p-127F;
-  if (result.scale < kSmallestInvertible) result = {kSmallestInvertible, ScaleClamp::kScaleClamped};
-  return result;
+ScaleOptions options_with_margin(DType format, int margin) noexcept {
+  return {.max_value = std::ldexp(fp8_max(format), -margin)};
 }
 
-std::shared_ptr<Float8Tensor> quantize_float8(const TensorView& x, DType format, float scale, Usage usage) {
+ScaleFromAmax scale_with_margin(std::uint32_t amax_bits, DType format, int margin) noexcept {
+  return scale_from_amax(amax_bits, options_with_margin(format, margin));
+}
+
+ScaleClamp ScaleOrigin::clamp() const {
+  if (!amax_ && on_device_ != nullptr) amax_ = to_host(on_device_->view()).values<std::uint32_t>()[0];
+  return amax_ ? scale_from_amax(*amax_, options_).clamp : ScaleClamp::kNone;
+}
+
+MadeScale scale_of_tensor(const TensorView& x, const ScaleOptions& options, const ReduceAmaxes& reduce) {
+  if (x.device().kind == DeviceKind::kCpu) {
+    std::uint32_t own = amax_bits(x);
+    if (reduce) reduce(MutableTensorView(&own, DType::kU32, Shape{1}));
+    return {scale_from_amax(own, options).scale, {options, own}};
+  }
+  auto largest = std::make_shared<Tensor>(Tensor::beside(x, DType::kU32, {1}));
+  auto scales = std::make_shared<Tensor>(Tensor::beside(x, DType::kF32, {2}));
+  amax(x, *largest);
+  if (reduce) reduce(*largest);
+  const MutableTensorView both = scales->mutable_view();
+  scale_of_amax(largest->view(), options, both.slice(0, 1), both.slice(1, 1));
+  return {Float8Scale(DeviceNumbers{std::move(scales)}), {options, std::move(largest)}};
+}
+
+std::shared_ptr<Float8Tensor> quantize_float8(const TensorView& x, DType format, const Float8Scale& scale,
+                                              Usage usage) {
   AMAXSCOPE_CHECK(usage.rowwise || usage.columnwise, ErrorCode::kUsage,
                   "a tensor of shape {} is quantized in no direction", to_string(x.shape()));
   const TensorView matrix = x.reshaped({x.rows(), x.cols()});
-  const TensorView scale_view(&scale, DType::kF32, Shape{1}, x.device(), x.stream());
-  Tensor rowwise(format, matrix.shape());
+  const Float8Scale there = scale.beside(x);
+  const TensorView scale_view = there.scale_view();
+  Tensor rowwise = Tensor::beside(x, format, matrix.shape());
   Tensor columnwise;
   if (usage.columnwise) {
-    columnwise = Tensor(format, {x.cols(), x.rows()});
+    columnwise = Tensor::beside(x, format, {x.cols(), x.rows()});
     cast_transpose_to_fp8(matrix, scale_view, rowwise, columnwise);
   } else {
     cast_to_fp8(matrix, scale_view, rowwise);
   }
   rowwise.reshape(x.shape());
   if (!usage.rowwise) rowwise.release();
-  return std::make_shared<Float8Tensor>(x.shape(), format, std::move(rowwise), std::move(columnwise), scale,
-                                        scale_inverse(scale));
+  return std::make_shared<Float8Tensor>(x.shape(), format, std::move(rowwise), std::move(columnwise), there);
 }
 
-void requantize_float8(const TensorView& x, float scale, QuantizedTensor& target) {
+void requantize_float8(const TensorView& x, const Float8Scale& scale, QuantizedTensor& target) {
   auto* codes = dynamic_cast<Float8Tensor*>(&target);
   AMAXSCOPE_CHECK(codes != nullptr, ErrorCode::kUsage, "only an FP8 tensor can be updated with FP8 codes");
   AMAXSCOPE_CHECK(codes->shape() == x.shape(), ErrorCode::kTensor,
@@ -56,14 +75,12 @@ Float8CurrentScalingQuantizer::Float8CurrentScalingQuantizer(DType format, Curre
                   name.empty() ? "a quantizer" : name, to_string(format));
 }
 
-float Float8CurrentScalingQuantizer::next_scale(const TensorView& x) {
-  std::uint32_t amax = amax_bits(x);
-  if (reduce_amaxes_) reduce_amaxes_({&amax, 1});
-  const ScaleFromAmax result = scale_from_amax(
-      amax,
-      {.max_value = fp8_max(format_), .power_of_two = options_.power_of_two, .epsilon = options_.epsilon});
-  last_clamp_ = result.clamp;
-  return result.scale;
+Float8Scale Float8CurrentScalingQuantizer::next_scale(const TensorView& x) {
+  MadeScale made = scale_of_tensor(
+      x, {.max_value = fp8_max(format_), .power_of_two = options_.power_of_two, .epsilon = options_.epsilon},
+      reduce_amaxes_);
+  last_ = std::move(made.origin);
+  return std::move(made.scale);
 }
 
 std::shared_ptr<QuantizedTensor> Float8CurrentScalingQuantizer::quantize(const TensorView& x, Usage usage,

@@ -1,6 +1,11 @@
 // Current scaling: amax of this tensor, MAX over a group, scale, cast.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
 #include "kernels/codec/scale.hpp"
 #include "runtime/quantizers/quantizer.hpp"
 #include "runtime/quantizers/reduce_amaxes.hpp"
@@ -12,16 +17,42 @@ struct CurrentScalingOptions {
   float epsilon = 0.0F;
 };
 
+/// amax maps to fp8_max * 2^-margin.
+ScaleOptions options_with_margin(DType format, int margin) noexcept;
 /// RN(fp8_max * 2^-margin / amax); 1 for amax 0 or Inf; neither scale nor 1 / scale overflows or is zero.
 ScaleFromAmax scale_with_margin(std::uint32_t amax_bits, DType format, int margin) noexcept;
+
+/// How the scale of a tensor came about.
+class ScaleOrigin {
+ public:
+  ScaleOrigin() = default;
+  ScaleOrigin(ScaleOptions options, std::uint32_t amax) : options_(options), amax_(amax) {}
+  ScaleOrigin(ScaleOptions options, std::shared_ptr<const Tensor> amax)
+      : options_(options), on_device_(std::move(amax)) {}
+  /// The first call waits for a device.
+  [[nodiscard]] ScaleClamp clamp() const;
+
+ private:
+  ScaleOptions options_;
+  mutable std::optional<std::uint32_t> amax_;
+  std::shared_ptr<const Tensor> on_device_;
+};
+struct MadeScale {
+  Float8Scale scale;
+  ScaleOrigin origin;
+};
+/// amax of x, MAX over the ranks that share the scale (empty: this rank alone), and the scale of it, where x
+/// is: on a device the host waits for nothing.
+MadeScale scale_of_tensor(const TensorView& x, const ScaleOptions& options, const ReduceAmaxes& reduce);
 
 /// FP8 codes of x under a scale, both wanted directions; the building block of every per-tensor quantizer.
 /// A columnwise request alone is made as both in one pass and the rowwise codes are dropped.
 /// Throws Error(kUsage) when no direction is wanted.
-std::shared_ptr<Float8Tensor> quantize_float8(const TensorView& x, DType format, float scale, Usage usage);
+std::shared_ptr<Float8Tensor> quantize_float8(const TensorView& x, DType format, const Float8Scale& scale,
+                                              Usage usage);
 /// The same into an existing Float8Tensor, in the directions that it has. Throws Error(kUsage) for another
 /// type.
-void requantize_float8(const TensorView& x, float scale, QuantizedTensor& target);
+void requantize_float8(const TensorView& x, const Float8Scale& scale, QuantizedTensor& target);
 
 class Float8CurrentScalingQuantizer final : public Quantizer {
  public:
@@ -35,16 +66,16 @@ class Float8CurrentScalingQuantizer final : public Quantizer {
   void update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) override;
   [[nodiscard]] RecipeKind recipe() const noexcept override { return RecipeKind::kCurrent; }
   [[nodiscard]] DType format() const noexcept override { return format_; }
-  /// How the last scale came about.
-  [[nodiscard]] ScaleClamp last_clamp() const noexcept { return last_clamp_; }
+  /// How the last scale came about. Waits for the device where the tensor was on one.
+  [[nodiscard]] ScaleClamp last_clamp() const { return last_.clamp(); }
 
  private:
-  float next_scale(const TensorView& x);
+  Float8Scale next_scale(const TensorView& x);
 
   DType format_;
   CurrentScalingOptions options_;
   ReduceAmaxes reduce_amaxes_;
-  ScaleClamp last_clamp_ = ScaleClamp::kNone;
+  ScaleOrigin last_;
 };
 
 }  // namespace amaxscope

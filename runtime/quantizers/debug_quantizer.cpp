@@ -1,8 +1,8 @@
 #include "runtime/quantizers/debug_quantizer.hpp"
 
 #include <algorithm>
-#include <cstring>
 
+#include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/worker_pool.hpp"
@@ -30,7 +30,7 @@ InspectedTensor describe(const LayerDescription& layer, TensorKind tensor) {
 /// The tensor itself when it has the compute dtype already.
 std::shared_ptr<QuantizedTensor> in_high_precision(const TensorView& x, DType dtype) {
   if (x.dtype() == dtype) return std::make_shared<HighPrecisionTensor>(x);
-  Tensor converted(dtype, x.shape());
+  Tensor converted = Tensor::beside(x, dtype, x.shape());
   convert(x, converted);
   return std::make_shared<HighPrecisionTensor>(std::move(converted));
 }
@@ -299,7 +299,7 @@ void DebugQuantizer::process_gemm_output(const MutableTensorView& result, const 
     AMAXSCOPE_CHECK(result.contiguous() && result.device() == values.device(), ErrorCode::kTensor,
                     "layer {}: a modified {} cannot be written back to {} with row stride {}", layer_.name,
                     inspected_.name, to_string(result.device()), result.row_stride());
-    if (result.bytes() != 0) std::memcpy(result.data(), values.view().data(), result.bytes());
+    copy_tensor(result, values.view());
   }
   if (plan_.needs_gemm_inputs && inputs != nullptr) {
     inspect_gemm(result, moment, *inputs);
@@ -344,7 +344,7 @@ Tensor DebugQuantizer::gather_original(const TensorView& shard, TensorKind tenso
   // First a signed frame under the deadline: a rank that has stopped observing is found out there.
   services_.tp_amax->reduce({}, tag);
   Communicator& group = services_.tp_amax->group();
-  Tensor whole(shard.dtype(), {shard.rows() * group.size(), shard.cols()});
+  Tensor whole = Tensor::beside(shard, shard.dtype(), {shard.rows() * group.size(), shard.cols()});
   group.all_gather(shard.reshaped({shard.rows(), shard.cols()}), whole, tag);
   return whole;
 }

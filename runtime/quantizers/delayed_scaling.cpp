@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "kernels/amax.hpp"
 #include "runtime/quantizers/current_scaling.hpp"
@@ -50,6 +51,7 @@ void DelayedScalingState::restore(std::size_t index, Slot slot) {
       own.name, to_string(own.format), own.history.size(), slot.name, to_string(slot.format),
       slot.history.size());
   own = std::move(slot);
+  if (on_device_) on_device_->both.reset();
 }
 
 void DelayedScalingState::observe(std::size_t index, std::uint32_t amax_bits) {
@@ -58,7 +60,65 @@ void DelayedScalingState::observe(std::size_t index, std::uint32_t amax_bits) {
   running = std::max(running, amax_bits);
 }
 
+DelayedScalingState::OnDevice& DelayedScalingState::on_device_of(std::size_t index, const TensorView& like) {
+  static_cast<void>(slots_.at(index));
+  const auto wanted = static_cast<std::int64_t>(slots_.size());
+  if (on_device_) {
+    AMAXSCOPE_CHECK(
+        like.device() == on_device_->stream.device() && like.stream() == on_device_->stream.stream(),
+        ErrorCode::kTensor,
+        "delayed scaling of {}: its tensor is on {}, that of another slot on {} or on another "
+        "stream; a state serves one stream",
+        slots_[index].name, to_string(like.device()), to_string(on_device_->stream.device()));
+  } else {
+    on_device_.emplace();
+    on_device_->stream = TensorView(nullptr, DType::kU32, Shape{0}, like.device(), like.stream());
+  }
+  OnDevice& there = *on_device_;
+  const std::int64_t had = there.amaxes.defined() ? there.amaxes.numel() : 0;
+  if (had < wanted) {
+    Tensor grown = Tensor::beside(like, DType::kU32, {wanted});
+    backend_of("delayed scaling", like).zero(grown);
+    if (had != 0) copy_tensor(grown.mutable_view().slice(0, had), there.amaxes.view());
+    there.amaxes = std::move(grown);
+    there.both.reset();
+  }
+  return there;
+}
+
+void DelayedScalingState::observe(std::size_t index, const TensorView& x) {
+  if (x.device().kind == DeviceKind::kCpu) return observe(index, amax_bits(x));
+  amax(x, on_device_of(index, x).amaxes.mutable_view().slice(static_cast<std::int64_t>(index), 1),
+       /*accumulate=*/true);
+}
+
+Float8Scale DelayedScalingState::scale_beside(std::size_t index, const TensorView& like) {
+  if (like.device().kind == DeviceKind::kCpu) return slots_.at(index).scale;
+  OnDevice& there = on_device_of(index, like);
+  if (there.both == nullptr) {
+    std::vector<float> both;
+    for (const Slot& slot : slots_) {
+      both.push_back(slot.scale);
+      both.push_back(scale_inverse(slot.scale));
+    }
+    const Tensor here =
+        Tensor::of<float>(std::span<const float>(both), {static_cast<std::int64_t>(both.size())});
+    there.both = std::make_shared<const Tensor>(to_device(here.view(), like));
+  }
+  return Float8Scale(DeviceNumbers{there.both, 2 * static_cast<std::int64_t>(index)});
+}
+
+void DelayedScalingState::fetch_amaxes() {
+  if (!on_device_ || !on_device_->amaxes.defined()) return;
+  const Tensor here = to_host(on_device_->amaxes.view());
+  backend_of("delayed scaling", on_device_->stream).zero(on_device_->amaxes);
+  const auto amaxes = here.values<std::uint32_t>();
+  for (std::size_t i = 0; i < amaxes.size(); ++i) observe(i, amaxes[i]);
+  on_device_->both.reset();
+}
+
 void DelayedScalingState::update() {
+  fetch_amaxes();
   std::vector<std::uint32_t> latest;
   latest.reserve(slots_.size());
   for (const Slot& slot : slots_) latest.push_back(slot.history.front());
@@ -90,19 +150,19 @@ Float8Quantizer::Float8Quantizer(DelayedScalingState& state, std::size_t slot) :
 
 std::shared_ptr<QuantizedTensor> Float8Quantizer::quantize(const TensorView& x, Usage usage,
                                                            const TensorMoment& moment) {
-  std::shared_ptr<Float8Tensor> codes = quantize_float8(x, format(), slot().scale, usage);
+  std::shared_ptr<Float8Tensor> codes = quantize_float8(x, format(), state_.scale_beside(slot_, x), usage);
   observe(x, moment);
   return codes;
 }
 
 void Float8Quantizer::update(const TensorView& x, QuantizedTensor& target, const TensorMoment& moment) {
-  requantize_float8(x, slot().scale, target);
+  requantize_float8(x, state_.scale_beside(slot_, x), target);
   observe(x, moment);
 }
 
 void Float8Quantizer::observe(const TensorView& x, const TensorMoment& moment) {
   if (moment.phase == Phase::kEval || moment.phase == Phase::kRecompute) return;
-  state_.observe(slot_, amax_bits(x));
+  state_.observe(slot_, x);
 }
 
 }  // namespace amaxscope

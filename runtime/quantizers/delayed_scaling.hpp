@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,16 +51,32 @@ class DelayedScalingState {
 
   /// Row 0 takes the maximum of itself and this amax.
   void observe(std::size_t index, std::uint32_t amax_bits);
+  /// The same with the amax of a tensor. Of one on a device it stays there until update(), and the host waits
+  /// for nothing. All tensors of a state that are on a device are on one stream (Error(kTensor)).
+  void observe(std::size_t index, const TensorView& x);
+  /// The slot's scale, where `like` is.
+  [[nodiscard]] Float8Scale scale_beside(std::size_t index, const TensorView& like);
 
   /// Ends a step: one MAX over the group for all slots together (recipe traffic), then for each slot roll,
   /// amax by the algorithm, new scale. A slot whose step amax is 0 (did not run, or all zero) keeps history
-  /// and scale. A scale is kept, too, when the amax is not finite. Collective over the group; blocks.
+  /// and scale. A scale is kept, too, when the amax is not finite. Collective over the group; blocks, once
+  /// for a device.
   void update();
 
  private:
+  /// What slots have on a device: [i] is of slot i.
+  struct OnDevice {
+    TensorView stream;                   ///< of no element, to be beside
+    Tensor amaxes;                       ///< u32, of the running step
+    std::shared_ptr<const Tensor> both;  ///< f32 [2 n], scale and 1 / scale; made anew when they change
+  };
+  OnDevice& on_device_of(std::size_t index, const TensorView& like);
+  void fetch_amaxes();
+
   DelayedScalingOptions options_;
   Communicator* amax_group_;
   std::vector<Slot> slots_;
+  std::optional<OnDevice> on_device_;
 };
 
 /// Casts with the slot's scale and records the tensor's amax in the slot (not in eval, not in a recompute).

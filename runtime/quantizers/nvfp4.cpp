@@ -1,6 +1,8 @@
 #include "runtime/quantizers/nvfp4.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <memory>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -45,13 +47,23 @@ Nvfp4Quantizer::Nvfp4Quantizer(Nvfp4Usage usage, Nvfp4Options options, ReduceAma
 
 std::shared_ptr<BlockScaledTensor> Nvfp4Quantizer::make(const TensorView& x, Usage usage) {
   const TensorView matrix = x.reshaped({x.rows(), x.cols()});
-  std::array<std::uint32_t, 2> amaxes =
-      nvfp4_amaxes(matrix, usage.rowwise, usage.columnwise, usage_.rotate_columnwise);
-  if (reduce_amaxes_) reduce_amaxes_(amaxes);
-  Nvfp4Cast cast{.two_dimensional = usage_.two_dimensional,
-                 .rotate_columnwise = usage_.rotate_columnwise,
-                 .rowwise_amax = std::bit_cast<float>(amaxes[0]),
-                 .columnwise_amax = std::bit_cast<float>(amaxes[1])};
+  auto amaxes = std::make_shared<Tensor>(Tensor::beside(x, DType::kU32, {2}));
+  const bool on_device = x.device().kind != DeviceKind::kCpu;
+  if (on_device) {
+    nvfp4_amaxes(matrix, usage_.rotate_columnwise, *amaxes);
+  } else {
+    std::ranges::copy(nvfp4_amaxes(matrix, usage.rowwise, usage.columnwise, usage_.rotate_columnwise),
+                      amaxes->values<std::uint32_t>().begin());
+  }
+  if (reduce_amaxes_) reduce_amaxes_(*amaxes);
+  Nvfp4Cast cast{.two_dimensional = usage_.two_dimensional, .rotate_columnwise = usage_.rotate_columnwise};
+  if (!on_device) {
+    cast.rowwise_amax = std::bit_cast<float>(amaxes->values<std::uint32_t>()[0]);
+    cast.columnwise_amax = std::bit_cast<float>(amaxes->values<std::uint32_t>()[1]);
+  }
+  const auto amax_of = [&](std::int64_t direction) {
+    return on_device ? DeviceNumbers{amaxes, direction} : DeviceNumbers{};
+  };
   if (usage_.stochastic_rounding) cast.stochastic = StochasticRounding{.key = stream_key_, .call = calls_++};
   if (usage_.four_over_six) {
     cast.four_over_six = options_.four_over_six_error == FourOverSixError::kSquared
@@ -60,14 +72,18 @@ std::shared_ptr<BlockScaledTensor> Nvfp4Quantizer::make(const TensorView& x, Usa
     cast.scale_max = static_cast<float>(options_.four_over_six_scale_max);
   }
   const bool two_dimensional = usage_.two_dimensional;
-  return make_block_scaled(
-      x, RecipeKind::kNvfp4, usage,
-      {.layout = nvfp4_layout(false, two_dimensional),
-       .tensor_scale = nvfp4_tensor_scale(cast.rowwise_amax, cast.scale_max)},
-      {.layout = nvfp4_layout(true, two_dimensional),
-       .tensor_scale = nvfp4_tensor_scale(cast.columnwise_amax, cast.scale_max),
-       .rotated = usage_.rotate_columnwise},
-      [&](const TensorView& in, const BlockOutputs& out) { quantize_nvfp4(in, cast, out); });
+  return make_block_scaled(x, RecipeKind::kNvfp4, usage,
+                           {.layout = nvfp4_layout(false, two_dimensional),
+                            .tensor_scale = nvfp4_tensor_scale(cast.rowwise_amax, cast.scale_max),
+                            .device_amax = amax_of(0)},
+                           {.layout = nvfp4_layout(true, two_dimensional),
+                            .tensor_scale = nvfp4_tensor_scale(cast.columnwise_amax, cast.scale_max),
+                            .rotated = usage_.rotate_columnwise,
+                            .device_amax = amax_of(1)},
+                           [&](const TensorView& in, const BlockOutputs& out) {
+                             if (on_device) return quantize_nvfp4(in, cast, *amaxes, out);
+                             quantize_nvfp4(in, cast, out);
+                           });
 }
 
 }  // namespace amaxscope

@@ -49,12 +49,51 @@ class QuantizedTensor {
   virtual void update_usage(Usage wanted) = 0;
 };
 
+/// Numbers that lie in device memory and are not changed again, for as long as somebody refers to them.
+struct DeviceNumbers {
+  std::shared_ptr<const Tensor> tensor;
+  std::int64_t first = 0;
+  [[nodiscard]] TensorView view(std::int64_t offset, std::int64_t count = 1) const {
+    return tensor->view().slice(first + offset, count);
+  }
+};
+
+/// A scale of codes and what decodes them: numbers of the host, or f32 [2] in device memory, where kernels
+/// made them and the host need not know them.
+class Float8Scale {
+ public:
+  Float8Scale(float scale);  // NOLINT(google-explicit-constructor): 1 / scale belongs to it
+  Float8Scale(float scale, float scale_inv) : scale_(scale), scale_inv_(scale_inv) {}
+  explicit Float8Scale(DeviceNumbers on_device) : on_device_(std::move(on_device)) {}
+
+  [[nodiscard]] bool on_device() const noexcept { return on_device_.tensor != nullptr; }
+  /// As numbers. The first call waits for a device. Not for two threads at once.
+  [[nodiscard]] float scale() const;
+  [[nodiscard]] float scale_inv() const;
+  /// f32 [1] where they are; views into this object, or into device memory.
+  [[nodiscard]] TensorView scale_view() const;
+  [[nodiscard]] TensorView scale_inv_view() const;
+  /// The same on the device of `like`; not blocking. Itself on the CPU.
+  [[nodiscard]] Float8Scale beside(const TensorView& like) const;
+
+ private:
+  void fetch() const;
+
+  mutable float scale_ = 0.0F;  ///< 0: not known here
+  mutable float scale_inv_ = 0.0F;
+  DeviceNumbers on_device_;
+};
+
 /// One set of FP8 codes under one scale.
 class Float8Tensor final : public QuantizedTensor {
  public:
-  /// codes [.., K] rowwise, or [K, M] when only columnwise; either may be undefined, not both.
+  /// codes [.., K] rowwise, or [K, M] when only columnwise; either may be undefined, not both. Codes on a
+  /// device have their scale there.
+  Float8Tensor(Shape shape, DType format, Tensor rowwise_codes, Tensor columnwise_codes, Float8Scale scale);
   Float8Tensor(Shape shape, DType format, Tensor rowwise_codes, Tensor columnwise_codes, float scale,
-               float scale_inv);
+               float scale_inv)
+      : Float8Tensor(shape, format, std::move(rowwise_codes), std::move(columnwise_codes),
+                     Float8Scale(scale, scale_inv)) {}
 
   [[nodiscard]] const Shape& shape() const noexcept override { return shape_; }
   [[nodiscard]] DType format(Direction) const override { return format_; }
@@ -63,20 +102,21 @@ class Float8Tensor final : public QuantizedTensor {
   [[nodiscard]] Tensor dequantize(DType dtype, Direction direction) const override;
   void update_usage(Usage wanted) override;
 
-  [[nodiscard]] float scale() const noexcept { return scale_; }
-  [[nodiscard]] float scale_inv() const noexcept { return scale_inv_; }
+  /// As Float8Scale: the first call waits for a device.
+  [[nodiscard]] float scale() const { return scale_.scale(); }
+  [[nodiscard]] float scale_inv() const { return scale_.scale_inv(); }
+  [[nodiscard]] const Float8Scale& scales() const noexcept { return scale_; }
   /// Throws Error(kUsage) when the direction is not there.
   [[nodiscard]] const Tensor& codes(Direction direction) const;
   /// Replaces everything but the shape; for Quantizer::update.
-  void assign(Tensor rowwise_codes, Tensor columnwise_codes, float scale, float scale_inv);
+  void assign(Tensor rowwise_codes, Tensor columnwise_codes, Float8Scale scale);
 
  private:
   Shape shape_;
   DType format_;
   Tensor rowwise_;
   Tensor columnwise_;
-  float scale_;
-  float scale_inv_;
+  Float8Scale scale_;
 };
 
 /// A tensor that stays in high precision: both directions are the same memory.

@@ -356,12 +356,10 @@ Settings& settings() {
   return settings;
 }
 
-void enqueue(void* stream, std::function<void()> action) {
-  if (settings().enqueue) {
-    settings().enqueue(stream, std::move(action));
-  } else {
-    action();
-  }
+int enqueue(void* stream, std::function<void()> action) {
+  if (settings().enqueue) return settings().enqueue(stream, std::move(action));
+  action();
+  return 0;
 }
 
 bool is_launchable(dim3 grid, dim3 block) {

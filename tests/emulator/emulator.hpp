@@ -37,13 +37,14 @@ struct Settings {
   unsigned workers = 2;    ///< blocks that run at once; races between blocks need two to be seen
   std::uint64_t seed = 0;  ///< of the order in which blocks and threads run; 0: in order of their index
   int multiprocessors = 2;
-  /// Takes work that is put on a stream. Empty: it is done at once, and a Failure comes out of the launch.
-  std::function<void(void* stream, std::function<void()> work)> enqueue = nullptr;
+  /// Takes work that is put on a stream, and says what the launch answers: 0, or CUDA's number of an error.
+  /// Empty: it is done at once, and a Failure comes out of the launch.
+  std::function<int(void* stream, std::function<void()> work)> enqueue = nullptr;
 };
 /// Of this process. To be changed only while no kernel runs.
 Settings& settings();
 
-void enqueue(void* stream, std::function<void()> work);
+int enqueue(void* stream, std::function<void()> work);
 bool is_launchable(dim3 grid, dim3 block);
 /// Blocks until every thread has left `body`. Throws Failure.
 void run_kernel(dim3 grid, dim3 block, const std::function<void()>& body);

@@ -108,6 +108,7 @@ TEST_F(EmulatorTest, WorkGoesToWhoeverRunsTheStream) {
   emulator::settings().enqueue = [&](void* on, std::function<void()> work) {
     EXPECT_EQ(on, &stream);
     queue.push_back(std::move(work));
+    return 0;
   };
   std::vector<std::uint32_t> x(kBlocks * kTestThreads, 2);
   Sums sums;
@@ -121,6 +122,12 @@ TEST_F(EmulatorTest, WorkGoesToWhoeverRunsTheStream) {
   EXPECT_EQ(sums.out[0], 0xFFFFFFFFU);
   queue[1]();
   EXPECT_EQ(sums.out[0], 128U);
+
+  // What it answers is what the launch answers.
+  emulator::settings().enqueue = [](void*, const std::function<void()>&) { return 999; };
+  EXPECT_NE(cuda::launch(sum_kernel<Mistake::kNone>, dim3{kBlocks, 1, 1}, kTestThreads, Stream{&stream},
+                         x.data(), sums.out.data(), sums.largest.data()),
+            nullptr);
 }
 
 }  // namespace

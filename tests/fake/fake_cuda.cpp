@@ -38,6 +38,7 @@ class Handles {
   std::mutex mutex;
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
+  std::set<cudaMemPool_t> pools;
   std::set<cudaStream_t> capturing;
   std::vector<std::shared_ptr<StreamQueue>>
       queues;  ///< also of streams that were destroyed with work in them
@@ -89,8 +90,8 @@ cudaError_t release(void* address, MemoryKind kind, const char* function) {
   return cudaSuccess;
 }
 
-bool is_known(const void* address, std::size_t bytes) {
-  return State::get().inside(address, bytes, MemoryKind::kDevice) ||
+bool is_known(const void* address, std::size_t bytes, bool given_up_too = false) {
+  return State::get().inside(address, bytes, MemoryKind::kDevice, given_up_too) ||
          State::get().inside(address, bytes, MemoryKind::kPinned);
 }
 
@@ -107,7 +108,7 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   const auto queue = queue_of(stream);
   if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
   queue->push([=] {
-    if ((to_known && !is_known(to, bytes)) || (from_known && !is_known(from, bytes))) {
+    if ((to_known && !is_known(to, bytes, true)) || (from_known && !is_known(from, bytes, true))) {
       return add_violation("a copy runs on memory that was freed after it was enqueued");
     }
     std::memcpy(to, from, bytes);
@@ -151,6 +152,14 @@ void set_capturing(cudaStream_t stream, bool capturing) {
   }
 }
 
+cudaError_t launch(cudaStream_t stream, std::function<void()> kernel) {
+  if (const cudaError_t error = enter("cudaLaunchKernel")) return answer(error);
+  const auto queue = queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  queue->push(std::move(kernel));
+  return cudaSuccess;
+}
+
 // Of both libraries; fake_nccl.cpp counts its own.
 std::size_t live_communicators();
 
@@ -161,6 +170,7 @@ Live live() {
           .pinned_memory = State::get().memory_count(MemoryKind::kPinned),
           .streams = handles.streams.size(),
           .events = handles.events.size(),
+          .pools = handles.pools.size(),
           .communicators = live_communicators()};
 }
 
@@ -229,8 +239,82 @@ cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStr
   const auto queue = queue_of(stream);
   if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
   queue->push([=] {
-    if (!is_device_memory(address, bytes)) return add_violation("memory was freed before it was set");
+    if (!State::get().inside(address, bytes, MemoryKind::kDevice, true))
+      return add_violation("memory was freed before it was set");
     std::memset(address, value, bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  switch (attribute) {
+    case cudaDevAttrMemoryPoolsSupported:
+      *value = 1;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      return cudaSuccess;
+    default:
+      return answer(cudaErrorInvalidValue);
+  }
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  if (properties->allocType != cudaMemAllocationTypePinned ||
+      properties->location.type != cudaMemLocationTypeDevice)
+    return answer(cudaErrorInvalidValue);
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  *pool = reinterpret_cast<cudaMemPool_t>(new int);
+  handles.pools.insert(*pool);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void*) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  return handles.pools.contains(pool) ? cudaSuccess : answer(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  if (handles.pools.erase(pool) == 0) return answer(cudaErrorInvalidValue);
+  delete reinterpret_cast<int*>(pool);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t bytes, cudaMemPool_t pool,
+                                    cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  if (queue_of(stream) == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  Handles& handles = Handles::get();
+  {
+    const std::scoped_lock lock(handles.mutex);
+    if (!handles.pools.contains(pool)) return answer(cudaErrorInvalidValue);
+  }
+  return allocate(address, bytes, MemoryKind::kDevice);
+}
+
+/// The memory goes when the stream has come so far; from now on no call may name it.
+cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const auto queue = queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (!State::get().give_up_memory(address)) {
+    add_violation("cudaFreeAsync of memory that is not there");
+    return answer(cudaErrorInvalidValue);
+  }
+  queue->push([address] {
+    State::get().remove_memory(address, MemoryKind::kDevice);
+    std::free(address);
   });
   return cudaSuccess;
 }

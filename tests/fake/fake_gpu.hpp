@@ -41,6 +41,10 @@ void break_communicators(ncclResult_t error);
 
 /// Calls since reset(), successful or not.
 int calls(std::string_view function);
+/// Of all functions of both libraries, kernel launches included.
+int all_calls();
+/// Calls that make the host wait for the device, or may: synchronisation, plain allocation, pageable copies.
+int host_waits();
 /// Functions that were called, in alphabetical order.
 std::vector<std::string> called();
 
@@ -50,6 +54,7 @@ struct Live {
   std::size_t pinned_memory = 0;
   std::size_t streams = 0;
   std::size_t events = 0;
+  std::size_t pools = 0;
   std::size_t communicators = 0;
   friend bool operator==(const Live&, const Live&) = default;
 };
@@ -62,6 +67,8 @@ int operations(ncclComm_t comm);
 std::vector<std::string> violations();
 void add_violation(std::string text);
 
+/// A kernel launch: counted as "cudaLaunchKernel", which fail_at() can make fail. Memory is not looked at.
+cudaError_t launch(cudaStream_t stream, std::function<void()> kernel);
 /// Puts work into a stream as a kernel launch does (null: the default stream).
 void enqueue(cudaStream_t stream, std::function<void()> work);
 /// Marks the stream as being captured into a graph.

@@ -68,19 +68,30 @@ bool State::remove_memory(void* base, MemoryKind kind) {
   return true;
 }
 
-bool State::inside(const void* address, std::size_t bytes, MemoryKind kind) {
+bool State::give_up_memory(void* base) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = memory_.find(static_cast<const std::byte*>(base));
+  if (found == memory_.end() || found->second.kind != MemoryKind::kDevice || found->second.given_up)
+    return false;
+  found->second.given_up = true;
+  return true;
+}
+
+bool State::inside(const void* address, std::size_t bytes, MemoryKind kind, bool given_up_too) {
   const std::scoped_lock lock(mutex_);
   const auto* first = static_cast<const std::byte*>(address);
   auto after = memory_.upper_bound(first);
   if (after == memory_.begin()) return false;
   const auto& [base, memory] = *--after;
-  return memory.kind == kind && first + bytes <= base + memory.bytes;
+  return memory.kind == kind && (given_up_too || !memory.given_up) && first + bytes <= base + memory.bytes;
 }
 
 std::size_t State::memory_count(MemoryKind kind) {
   const std::scoped_lock lock(mutex_);
   std::size_t count = 0;
-  for (const auto& [base, memory] : memory_) count += memory.kind == kind ? 1 : 0;
+  for (const auto& [base, memory] : memory_) {
+    count += memory.kind == kind && !memory.given_up ? 1 : 0;
+  }
   return count;
 }
 
@@ -99,6 +110,20 @@ void set_stream_delay(std::chrono::microseconds delay) {
 }
 void fail_at(std::string_view function, int nth, int error) { State::get().fail_at(function, nth, error); }
 int calls(std::string_view function) { return State::get().calls(function); }
+int all_calls() {
+  int sum = 0;
+  for (const std::string& function : called()) sum += calls(function);
+  return sum;
+}
+int host_waits() {
+  int sum = pageable_copies();
+  for (const std::string_view function :
+       {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cudaMalloc",
+        "cudaFree", "cudaMallocHost", "cudaFreeHost"}) {
+    sum += calls(function);
+  }
+  return sum;
+}
 std::vector<std::string> called() { return State::get().called(); }
 int pageable_copies() {
   return State::get().with_settings([](auto& settings) { return settings.pageable_copies; });

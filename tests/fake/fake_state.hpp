@@ -33,8 +33,11 @@ class State {
   void add_memory(void* base, std::size_t bytes, MemoryKind kind);
   /// False when there is none of this kind that begins there.
   bool remove_memory(void* base, MemoryKind kind);
+  /// From now on no call may name it; what was enqueued before may. False as remove_memory.
+  bool give_up_memory(void* base);
   /// True when all of it lies in one allocation of the kind.
-  [[nodiscard]] bool inside(const void* address, std::size_t bytes, MemoryKind kind);
+  [[nodiscard]] bool inside(const void* address, std::size_t bytes, MemoryKind kind,
+                            bool given_up_too = false);
   [[nodiscard]] std::size_t memory_count(MemoryKind kind);
 
   struct Settings {
@@ -54,6 +57,7 @@ class State {
   struct Memory {
     std::size_t bytes;
     MemoryKind kind;
+    bool given_up = false;
   };
   struct Fault {
     int left;

@@ -75,7 +75,8 @@ enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9, cudaError
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 
 inline const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaErrorInvalidConfiguration ? "invalid configuration argument" : "invalid argument";
+  if (error == cudaErrorInvalidConfiguration) return "invalid configuration argument";
+  return error == cudaErrorInvalidValue ? "invalid argument" : "an error that was injected";
 }
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
@@ -87,8 +88,8 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
 }
 inline cudaError_t cudaMemsetAsync(void* target, int value, std::size_t bytes, cudaStream_t stream) {
   if (target == nullptr && bytes != 0) return cudaErrorInvalidValue;
-  amaxscope::emulator::enqueue(stream, [=] { amaxscope::emulator::fill(target, value, bytes); });
-  return cudaSuccess;
+  return static_cast<cudaError_t>(
+      amaxscope::emulator::enqueue(stream, [=] { amaxscope::emulator::fill(target, value, bytes); }));
 }
 
 struct cudaLaunchConfig_t {
@@ -107,8 +108,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     return cudaErrorInvalidConfiguration;
   }
   std::tuple<Parameters...> copies(static_cast<Parameters>(arguments)...);
-  emulator::enqueue(config->stream, [grid = config->gridDim, block = config->blockDim, kernel, copies] {
-    emulator::run_kernel(grid, block, [&] { std::apply(kernel, copies); });
-  });
-  return cudaSuccess;
+  return static_cast<cudaError_t>(
+      emulator::enqueue(config->stream, [grid = config->gridDim, block = config->blockDim, kernel, copies] {
+        emulator::run_kernel(grid, block, [&] { std::apply(kernel, copies); });
+      }));
 }

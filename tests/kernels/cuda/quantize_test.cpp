@@ -187,5 +187,47 @@ TEST_F(CudaKernels, ArgumentsThatDoNotFitAreRefused) {
   EXPECT_THROW(cuda::cast_to_fp8(x.view(), scale.view(), elsewhere), Error);
 }
 
+TEST_F(CudaKernels, TransposeIsThatOfTheCpu) {
+  for (const DType type : {DType::kE4M3, DType::kBF16, DType::kF32}) {
+    for (const Shape shape :
+         {Shape{0, 5}, Shape{1, 1}, Shape{1, 300}, Shape{37, 65}, Shape{64, 128}, Shape{257, 80}}) {
+      Tensor x(type, shape);
+      auto* const bytes = static_cast<unsigned char*>(x.mutable_view().data());
+      for (std::size_t i = 0; i < x.bytes(); ++i) bytes[i] = static_cast<unsigned char>(i * 7 + i / 251);
+      Tensor expected(type, {shape.cols(), shape.rows()});
+      transpose(x, expected);
+      for (const int past : {0, 1}) {
+        const OnDevice on_device(x, past);
+        const OnDevice turned(type, {shape.cols(), shape.rows()}, past);
+        cuda::transpose(on_device.view(), turned.view());
+        const Tensor actual = turned.host();
+        EXPECT_TRUE(x.bytes() == 0 ||
+                    std::memcmp(actual.view().data(), expected.view().data(), x.bytes()) == 0)
+            << to_string(type) << ' ' << to_string(shape) << " past " << past;
+      }
+    }
+  }
+}
+
+TEST_F(CudaKernels, ConvertIsThatOfTheCpu) {
+  for (const DType from : kComputeTypes) {
+    for (const DType to : kComputeTypes) {
+      if (from == to) continue;
+      for (const std::int64_t size : kSizes) {
+        const Tensor x = hard_tensor({size}, from, static_cast<unsigned>(size) + 3);
+        Tensor expected(to, x.shape());
+        convert(x, expected);
+        for (const int past : {0, 1}) {
+          const OnDevice on_device(x, past);
+          const OnDevice converted_there(to, x.shape(), 2 * past);
+          cuda::convert(on_device.view(), converted_there.view());
+          EXPECT_TRUE(same_bytes(converted_there.host(), expected))
+              << to_string(from) << " to " << to_string(to) << ' ' << size << " past " << past;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace amaxscope::test

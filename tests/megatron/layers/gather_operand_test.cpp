@@ -107,8 +107,8 @@ TEST(GatherOperand, BlockScaledCodesTravelWithTheirScales) {
     const Tensor whole_tensor = testing::random_tensor(DType::kF32, {2 * rows, 64}, 3);
     // Ranks share the amax, as the recipe makes them.
     const auto quantizer_of = [&] {
-      return make_quantizer({.recipe = recipe, .reduce_amaxes = [](std::span<std::uint32_t> amaxes) {
-                               for (std::uint32_t& amax : amaxes) amax = 0x40800000U;
+      return make_quantizer({.recipe = recipe, .reduce_amaxes = [](const MutableTensorView& amaxes) {
+                               for (std::uint32_t& amax : amaxes.values<std::uint32_t>()) amax = 0x40800000U;
                              }});
     };
     const auto expected = quantizer_of()->quantize(whole_tensor.view(), kBoth, {});

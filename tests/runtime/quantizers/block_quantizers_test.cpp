@@ -269,8 +269,8 @@ TEST(BlockQuantizers, StackedPartsAreTheWhole) {
       const std::int64_t rows = recipe == RecipeKind::kBlock ? 128 : 32;
       const Tensor whole = values({2 * rows, 96});
       // One amax for all parts, as where codes are gathered.
-      const ReduceAmaxes common = [](std::span<std::uint32_t> amaxes) {
-        for (std::uint32_t& amax : amaxes) amax = std::bit_cast<std::uint32_t>(40.0F);
+      const ReduceAmaxes common = [](const MutableTensorView& amaxes) {
+        for (std::uint32_t& amax : amaxes.values<std::uint32_t>()) amax = std::bit_cast<std::uint32_t>(40.0F);
       };
       const auto quantizer = make_quantizer({.recipe = recipe, .tensor = tensor, .reduce_amaxes = common});
       const auto expected = quantizer->quantize(whole, kBoth, {});

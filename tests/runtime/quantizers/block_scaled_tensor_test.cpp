@@ -203,9 +203,9 @@ TEST(QuantizerFactory, PerTensorRecipes) {
   EXPECT_EQ(make_quantizer(request)->format(), DType::kE4M3);
   request.format = DType::kE5M2;
   request.options.current.power_of_two = true;
-  request.reduce_amaxes = [](std::span<std::uint32_t> amaxes) {
-    ASSERT_EQ(amaxes.size(), 1U);
-    amaxes[0] = std::bit_cast<std::uint32_t>(3.0F);
+  request.reduce_amaxes = [](const MutableTensorView& amaxes) {
+    ASSERT_EQ(amaxes.numel(), 1);
+    amaxes.values<std::uint32_t>()[0] = std::bit_cast<std::uint32_t>(3.0F);
   };
   const auto current = make_quantizer(request);
   EXPECT_EQ(current->format(), DType::kE5M2);

@@ -1,0 +1,105 @@
+#include "kernels/cuda/cuda_backend.hpp"
+
+#include <cstdint>
+#include <utility>
+
+#include "core/cuda/cuda_device.hpp"
+#include "core/cuda/cuda_error.hpp"
+#include "core/cuda/cuda_host_staging.hpp"
+#include "core/error.hpp"
+#include "kernels/cuda/cuda_kernels.hpp"
+
+namespace amaxscope {
+
+namespace {
+
+cudaStream_t handle_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+/// Memory that was given back stays here for the next tensor.
+class MemoryPool {
+ public:
+  explicit MemoryPool(int device) {
+    const CudaDeviceScope scope(device);
+    int supported = 0;
+    check_cuda(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device),
+               "cudaDeviceGetAttribute");
+    AMAXSCOPE_CHECK(supported != 0, ErrorCode::kTensor, "cuda:{} has no memory pools", device);
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = device;
+    check_cuda(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate");
+    std::uint64_t keep = UINT64_MAX;
+    const cudaError_t status = cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep);
+    if (status != cudaSuccess) static_cast<void>(cudaMemPoolDestroy(pool_));
+    check_cuda(status, "cudaMemPoolSetAttribute");
+  }
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+  ~MemoryPool() { static_cast<void>(cudaMemPoolDestroy(pool_)); }
+  [[nodiscard]] cudaMemPool_t get() const noexcept { return pool_; }
+
+ private:
+  cudaMemPool_t pool_ = nullptr;
+};
+
+class CudaBackend final : public DeviceBackend {
+ public:
+  explicit CudaBackend(CudaBackendOptions options)
+      : device_(options.device),
+        pool_(options.device),
+        staging_(make_cuda_host_staging(options.device)),
+        kernels_(std::move(options)) {}
+
+  [[nodiscard]] Device device() const noexcept override { return {DeviceKind::kCuda, device_}; }
+  [[nodiscard]] void* allocate(std::size_t bytes, Stream stream) override {
+    const CudaDeviceScope scope(device_);
+    void* memory = nullptr;
+    check_cuda(cudaMallocFromPoolAsync(&memory, bytes, pool_.get(), handle_of(stream)),
+               fmt::format("cudaMallocFromPoolAsync of {} bytes", bytes));
+    return memory;
+  }
+  void free(void* memory, Stream stream) noexcept override {
+    static_cast<void>(cudaFreeAsync(memory, handle_of(stream)));
+  }
+  void copy(const MutableTensorView& to, const TensorView& from) override {
+    require_alike(to, from);
+    const CudaDeviceScope scope(device_);
+    check_cuda(
+        cudaMemcpyAsync(to.data(), from.data(), to.bytes(), cudaMemcpyDeviceToDevice, handle_of(to.stream())),
+        "cudaMemcpyAsync on the device");
+  }
+  void zero(const MutableTensorView& tensor) override {
+    require_alike(tensor, tensor);
+    const CudaDeviceScope scope(device_);
+    check_cuda(cudaMemsetAsync(tensor.data(), 0, tensor.bytes(), handle_of(tensor.stream())),
+               "cudaMemsetAsync");
+  }
+  [[nodiscard]] HostStaging& staging() noexcept override { return *staging_; }
+  [[nodiscard]] DeviceKernels& kernels() noexcept override { return kernels_; }
+
+ private:
+  void require_alike(const TensorView& to, const TensorView& from) const {
+    AMAXSCOPE_CHECK(
+        to.contiguous() && from.contiguous() && to.bytes() == from.bytes() && to.device() == device() &&
+            from.device() == device() && to.stream() == from.stream(),
+        ErrorCode::kTensor,
+        "copy of {} bytes on {} to {} bytes on {}; wanted contiguous tensors of one size on one stream "
+        "of {}",
+        from.bytes(), to_string(from.device()), to.bytes(), to_string(to.device()), to_string(device()));
+  }
+
+  int device_;
+  MemoryPool pool_;
+  std::shared_ptr<HostStaging> staging_;
+  CudaKernels kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceBackend> make_cuda_backend(CudaBackendOptions options) {
+  const CudaDeviceScope exists(options.device);
+  return std::make_unique<CudaBackend>(std::move(options));
+}
+
+}  // namespace amaxscope
