@@ -1,7 +1,8 @@
-# The CUDA runtime and NCCL, as far as host code uses them: headers and shared libraries, no CUDA compiler. What is
+# The CUDA runtime, NCCL and cuBLASLt, as far as host code uses them: headers and shared libraries, no CUDA compiler. What is
 # found decides what is built:
 #   AMAXSCOPE_HAS_CUDA_RUNTIME  core/cuda                 amaxscope_cuda_headers, amaxscope_cuda_runtime
 #   AMAXSCOPE_HAS_NCCL          collectives/nccl          amaxscope_nccl_headers, amaxscope_nccl_runtime
+#   AMAXSCOPE_HAS_CUBLASLT      kernels/cuda/cublaslt_*   amaxscope_cublaslt_headers, amaxscope_cublaslt_runtime
 # Our libraries take the headers only. A program adds the runtime, or the tests' imitation of it (tests/fake).
 set(AMAXSCOPE_NCCL AUTO CACHE STRING "Build the NCCL backend: AUTO (when CUDA and NCCL are found), ON, OFF")
 set_property(CACHE AMAXSCOPE_NCCL PROPERTY STRINGS AUTO ON OFF)
@@ -52,4 +53,31 @@ elseif(AMAXSCOPE_NCCL STREQUAL "ON")
   message(FATAL_ERROR "AMAXSCOPE_NCCL is ON, but ${AMAXSCOPE_NCCL_ABSENT}")
 else()
   message(STATUS "NCCL backend: not built (${AMAXSCOPE_NCCL_ABSENT})")
+endif()
+
+set(AMAXSCOPE_CUBLASLT AUTO CACHE STRING "Build GEMM by cuBLASLt: AUTO (when CUDA and cublasLt.h are found), ON, OFF")
+set_property(CACHE AMAXSCOPE_CUBLASLT PROPERTY STRINGS AUTO ON OFF)
+if(NOT AMAXSCOPE_CUBLASLT MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "AMAXSCOPE_CUBLASLT is \"${AMAXSCOPE_CUBLASLT}\"; allowed are AUTO, ON and OFF")
+endif()
+set(AMAXSCOPE_HAS_CUBLASLT OFF)
+if(AMAXSCOPE_CUBLASLT STREQUAL "OFF")
+  set(cublaslt_absent "AMAXSCOPE_CUBLASLT is OFF")
+elseif(NOT AMAXSCOPE_HAS_CUDA_RUNTIME)
+  set(cublaslt_absent "no CUDA toolkit was found")
+elseif(NOT TARGET CUDA::cublasLt OR NOT EXISTS "${CUDAToolkit_INCLUDE_DIRS}/cublasLt.h")
+  set(cublaslt_absent "the toolkit has no cublasLt.h or no libcublasLt")
+else()
+  set(AMAXSCOPE_HAS_CUBLASLT ON)
+  add_library(amaxscope_cublaslt_headers INTERFACE)
+  target_link_libraries(amaxscope_cublaslt_headers INTERFACE amaxscope_cuda_headers)
+  add_library(amaxscope_cublaslt_runtime INTERFACE)
+  target_link_libraries(amaxscope_cublaslt_runtime INTERFACE CUDA::cublasLt amaxscope_cuda_runtime)
+endif()
+if(AMAXSCOPE_HAS_CUBLASLT)
+  message(STATUS "GEMM by cuBLASLt: built with CUDA ${CUDAToolkit_VERSION}")
+elseif(AMAXSCOPE_CUBLASLT STREQUAL "ON")
+  message(FATAL_ERROR "AMAXSCOPE_CUBLASLT is ON, but ${cublaslt_absent}")
+else()
+  message(STATUS "GEMM by cuBLASLt: not built (${cublaslt_absent})")
 endif()

@@ -181,9 +181,16 @@ void CudaKernels::gemm(const GemmOperand& a, const GemmOperand& b, const Mutable
   Tensor room_b;
   const GemmOperand wide_a = in_f32(a, keep_rotation, room_a);
   const GemmOperand wide_b = in_f32(b, keep_rotation, room_b);
-  const std::string still = options_.gemm->why_not(wide_a, wide_b, out, beta);
+  Tensor room_out;
+  MutableTensorView wide_out = out;
+  if (out.dtype() != DType::kF32 && beta == 0.0F) {
+    room_out = Tensor::beside(out, DType::kF32, out.shape());
+    wide_out = room_out;
+  }
+  const std::string still = options_.gemm->why_not(wide_a, wide_b, wide_out, beta);
   AMAXSCOPE_CHECK(still.empty(), ErrorCode::kTensor, "gemm on {}: {}", to_string(out.device()), still);
-  options_.gemm->multiply(wide_a, wide_b, out, beta);
+  options_.gemm->multiply(wide_a, wide_b, wide_out, beta);
+  if (room_out.defined()) convert(room_out, out);
 }
 
 }  // namespace amaxscope

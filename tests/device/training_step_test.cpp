@@ -1,0 +1,242 @@
+// A small training step from end to end on the emulated device, with the imitated NCCL between 1, 2 and 4
+// ranks: the bits of the CPU, no wait of the host, nothing of a debug runtime that has nothing to do.
+#include "collectives/nccl/nccl_communicator.hpp"
+#include "core/error.hpp"
+#include "features/builtin.hpp"
+#include "kernels/cuda/cublaslt_gemm.hpp"
+#include "runtime/sinks/file_sinks.hpp"
+#include "tests/device/emulated_device.hpp"
+#include "tests/device/small_step.hpp"
+#include "tests/fake/fake_cublaslt.hpp"
+#include "tests/support/mpi_test.hpp"
+
+namespace amaxscope::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// What acts all the time and what looks at every second iteration.
+constexpr std::string_view kConfig = R"(
+looks:
+  enabled: True
+  layers: {layer_name_regex_pattern: "fc.*"}
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      tensors: [activation, gradient, weight, output, dgrad, wgrad]
+      stats: [min, max, mean, std, l1_norm, l2_norm, cur_amax, dynamic_range]
+      freq: 2
+    LogFp8TensorStats:
+      enabled: True
+      tensors: [activation, gradient, weight]
+      stats: [underflows%, mse]
+      freq: 2
+acts:
+  enabled: True
+  layers: {layer_name_regex_pattern: fc2}
+  transformer_engine:
+    DisableQuantizationGEMM:
+      enabled: True
+      gemms: [wgrad]
+    FakeQuant:
+      enabled: True
+      gemms: [dgrad]
+      tensors: [gradient, weight]
+      quant_format: FP8E4M3
+)";
+constexpr std::string_view kIdle = R"(
+later:
+  enabled: True
+  layers: {layer_name_regex_pattern: "fc.*"}
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      tensors: [activation, gradient, weight, output]
+      stats: [min, max]
+      start_step: 1000
+)";
+constexpr int kSteps = 4;
+
+struct Step {
+  std::vector<Tensor> results;  ///< y, dx, dw1, dw2 on the host
+  int waits = 0;                ///< of the host, in forward and backward
+  int calls = 0;                ///< of CUDA, NCCL and cuBLASLt there
+  int kernels = 0;
+};
+struct Run {
+  std::vector<Step> steps;
+  std::vector<StatRecord> records;
+  bool detached = false;
+};
+
+class TrainingStep : public MpiTest {
+ protected:
+  void SetUp() override {
+    MpiTest::SetUp();
+    fake::reset();
+    before_ = fake::live();
+  }
+  void TearDown() override {
+    EXPECT_THAT(fake::violations(), IsEmpty());
+    EXPECT_EQ(fake::pageable_copies(), 0);
+    EXPECT_EQ(fake::live(), before_);
+    EXPECT_EQ(fake::live_cublas_objects(), 0U);
+  }
+  static CudaBackendOptions options() { return {.device = 0, .gemm = make_cublaslt_gemm(0)}; }
+
+  /// config empty: without a session.
+  Run train(RecipeKind recipe, bool on_device, std::string_view config) {
+    const EmulatedDevice device(options());
+    // Both ways over NCCL, so that sums over ranks are made in one order.
+    const auto nccl = make_nccl_communicator(
+        world(), {.deadline = std::chrono::seconds(60), .teardown = std::chrono::seconds(20)});
+    Run run;
+    std::unique_ptr<DebugSession> session;
+    if (!config.empty()) {
+      SessionOptions session_options;
+      session_options.config_text = std::string(config);
+      session_options.deadline = std::chrono::seconds(60);
+      session_options.extra_sinks.push_back(
+          make_callback_sink([&](const StatRecord& record) { run.records.push_back(record); },
+                             [](std::int64_t, const Scalars&) {}, [](const Finding&) {}));
+      SessionGroups groups;
+      groups.world = groups.tp = groups.stage = nccl.get();
+      session = std::make_unique<DebugSession>(builtin_features(), groups, std::move(session_options));
+    }
+    const Place place = [&](const TensorView& host) { return on_device ? device.put(host) : to_host(host); };
+    {
+      SmallModel model(recipe, *nccl, place, session.get());
+      for (int i = 0; i < kSteps; ++i) {
+        device.finish();
+        const int waits = fake::host_waits();
+        const int calls = fake::all_calls();
+        const int kernels = fake::calls("cudaLaunchKernel");
+        const SmallModel::Gradients gradients = model.step();
+        Step step{.results = {},
+                  .waits = fake::host_waits() - waits,
+                  .calls = fake::all_calls() - calls,
+                  .kernels = fake::calls("cudaLaunchKernel") - kernels};
+        for (const Tensor* tensor : {&gradients.y, &gradients.dx, &gradients.dw1, &gradients.dw2})
+          step.results.push_back(to_host(tensor->view()));
+        run.steps.push_back(std::move(step));
+        model.descend(gradients);
+        if (session != nullptr) session->step();
+      }
+    }
+    if (session != nullptr) {
+      run.detached = session->detached();
+      session->close();
+      session.reset();
+    }
+    device.finish();
+    return run;
+  }
+
+ private:
+  fake::Live before_;
+};
+
+void expect_same_results(const Run& actual, const Run& expected, std::string_view what) {
+  ASSERT_EQ(actual.steps.size(), expected.steps.size());
+  for (std::size_t i = 0; i < actual.steps.size(); ++i) {
+    for (std::size_t k = 0; k < actual.steps[i].results.size(); ++k) {
+      EXPECT_TRUE(same(actual.steps[i].results[k], expected.steps[i].results[k]))
+          << what << ", step " << i << ", result " << k;
+    }
+  }
+}
+
+TEST_F(TrainingStep, EveryRecipeTrainsAsOnTheCpuAndTheHostWaitsForNothing) {
+  for (const RecipeKind recipe :
+       {RecipeKind::kCurrent, RecipeKind::kMxfp8, RecipeKind::kBlock, RecipeKind::kNvfp4}) {
+    // MXFP8 wants multiples of 32 of every rank's part.
+    if (recipe == RecipeKind::kMxfp8 && SmallModel::kInner / world().size() % 32 != 0) continue;
+    const Run expected = train(recipe, false, {});
+    const Run actual = train(recipe, true, {});
+    expect_same_results(actual, expected, to_string(recipe));
+    for (std::size_t i = 1; i < actual.steps.size(); ++i) {  // in the first NCCL connects
+      EXPECT_EQ(actual.steps[i].waits, 0) << to_string(recipe) << ", step " << i;
+      EXPECT_GT(actual.steps[i].kernels, 20) << "kernels ran on the device";
+    }
+    EXPECT_FALSE(same(actual.steps[0].results[0], actual.steps[1].results[0])) << "the weights moved";
+  }
+}
+
+TEST_F(TrainingStep, DebuggingGivesTheBitsAndStatisticsOfTheCpu) {
+  const Run expected = train(RecipeKind::kCurrent, false, kConfig);
+  const Run actual = train(RecipeKind::kCurrent, true, kConfig);
+  EXPECT_FALSE(expected.detached);
+  EXPECT_FALSE(actual.detached);
+  expect_same_results(actual, expected, "debugged");
+  // Modified, disabled and recipe's plans together, with nothing to look at in this iteration.
+  EXPECT_EQ(actual.steps[1].waits, 0);
+  EXPECT_EQ(actual.steps[3].waits, 0);
+  EXPECT_GT(actual.steps[2].waits, 0) << "statistics are fetched when they are due";
+
+  ASSERT_EQ(actual.records.size(), expected.records.size());
+  if (world().rank() == 0) {
+    EXPECT_GE(actual.records.size(), 20U);
+  }
+  for (std::size_t i = 0; i < actual.records.size(); ++i) {
+    const StatRecord& got = actual.records[i];
+    const StatRecord& wanted = expected.records[i];
+    EXPECT_EQ(got.layer, wanted.layer);
+    EXPECT_EQ(got.tensor, wanted.tensor);
+    ASSERT_EQ(got.stats.size(), wanted.stats.size()) << wanted.layer << ' ' << wanted.tensor;
+    for (std::size_t k = 0; k < got.stats.size(); ++k) {
+      EXPECT_EQ(got.stats[k].name, wanted.stats[k].name);
+      EXPECT_NEAR(got.stats[k].value, wanted.stats[k].value, 1e-9 * std::abs(wanted.stats[k].value))
+          << wanted.layer << ' ' << wanted.tensor << ' ' << wanted.stats[k].name;
+    }
+  }
+}
+
+TEST_F(TrainingStep, ADebugRuntimeWithNothingToDoAddsNoKernelAndNoCall) {
+  const Run without = train(RecipeKind::kCurrent, true, {});
+  const Run with = train(RecipeKind::kCurrent, true, kIdle);
+  expect_same_results(with, without, "idle");
+  for (std::size_t i = 1; i < with.steps.size(); ++i) {
+    EXPECT_EQ(with.steps[i].kernels, without.steps[i].kernels);
+    EXPECT_EQ(with.steps[i].calls, without.steps[i].calls);
+    EXPECT_EQ(with.steps[i].waits, 0);
+  }
+}
+
+TEST_F(TrainingStep, WhatAFeatureCannotLookAtOnADeviceIsSaidAndEndsNothing) {
+  constexpr std::string_view kHostOnly = R"(
+looks:
+  enabled: True
+  layers: {layer_name_regex_pattern: fc1}
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      tensors: [activation]
+      stats: [{stat: max_blockwise_dynamic_range, block_size: 32, dims: 1}]
+)";
+  const Run without = train(RecipeKind::kCurrent, true, {});
+  const Run with = train(RecipeKind::kCurrent, true, kHostOnly);
+  expect_same_results(with, without, "host only");
+}
+
+TEST_F(TrainingStep, AnErrorAtAnyCallLeavesNothingBehind) {
+  if (world().size() > 1) GTEST_SKIP() << "a rank that fails alone leaves the others waiting";
+  int failed = 0;
+  for (const char* function :
+       {"cudaMallocFromPoolAsync", "cudaLaunchKernel", "cudaMemcpyAsync", "cudaEventRecord", "cublasLtMatmul",
+        "cublasLtMatmulAlgoGetHeuristic", "cudaMallocHost"}) {
+    for (const int nth : {1, 2, 5, 17, 60}) {
+      fake::fail_at(function, nth, 13);
+      try {
+        static_cast<void>(train(RecipeKind::kCurrent, true, kConfig));
+      } catch (const std::exception&) {
+        ++failed;
+      }
+      fake::reset();
+    }
+  }
+  EXPECT_GT(failed, 15);
+}
+
+}  // namespace
+}  // namespace amaxscope::testing
