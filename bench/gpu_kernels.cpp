@@ -56,8 +56,10 @@ class Bench {
       start.record(stream_);
       call();
       end.record(stream_);
-      if (i >= 2) times.push_back(end.microseconds_since(start));
-      else static_cast<void>(end.microseconds_since(start));
+      if (i >= 2)
+        times.push_back(end.microseconds_since(start));
+      else
+        static_cast<void>(end.microseconds_since(start));
     }
     std::ranges::nth_element(times, times.begin() + kRounds / 2);
     return times[kRounds / 2];
@@ -105,7 +107,8 @@ void run(std::int64_t rows, std::int64_t cols) {
   bench.line("launch of a small kernel", 16, [&] { cuda::scale_of_amax(amax, {}, scale, scale_inv); });
   bench.line("amax", 2 * elements, [&] { cuda::amax(x, amax); });
   bench.line("cast", 3 * elements, [&] { cuda::cast_to_fp8(x, scale, codes); });
-  bench.line("cast and transpose", 4 * elements, [&] { cuda::cast_transpose_to_fp8(x, scale, codes, turned); });
+  bench.line("cast and transpose", 4 * elements,
+             [&] { cuda::cast_transpose_to_fp8(x, scale, codes, turned); });
   bench.line("amax, scale, cast", 5 * elements, [&] {
     cuda::amax(x, amax);
     cuda::scale_of_amax(amax, {}, scale, scale_inv);
@@ -126,10 +129,12 @@ void run(std::int64_t rows, std::int64_t cols) {
   };
   {
     auto sides = blocks(mxfp8_layout(DType::kE4M3, false, false), mxfp8_layout(DType::kE4M3, true, false));
-    bench.line("MXFP8, both directions", 4.0625 * elements, [&] { cuda::quantize_mxfp8(x, false, outputs(sides)); });
+    bench.line("MXFP8, both directions", 4.0625 * elements,
+               [&] { cuda::quantize_mxfp8(x, false, outputs(sides)); });
   }
   {
-    auto sides = blocks(fp8_block_layout(DType::kE4M3, false, false), fp8_block_layout(DType::kE4M3, true, false));
+    auto sides =
+        blocks(fp8_block_layout(DType::kE4M3, false, false), fp8_block_layout(DType::kE4M3, true, false));
     bench.line("FP8 blocks, both directions", 4.0625 * elements,
                [&] { cuda::quantize_fp8_blocks(x, {}, false, outputs(sides)); });
   }
@@ -139,9 +144,11 @@ void run(std::int64_t rows, std::int64_t cols) {
     cuda::nvfp4_amaxes(x, true, amaxes);
     Nvfp4Cast cast;
     cast.rotate_columnwise = true;
-    bench.line("NVFP4, both directions", 3.125 * elements, [&] { cuda::quantize_nvfp4(x, cast, amaxes, outputs(sides)); });
+    bench.line("NVFP4, both directions", 3.125 * elements,
+               [&] { cuda::quantize_nvfp4(x, cast, amaxes, outputs(sides)); });
   }
-  bench.line("statistics", 2 * elements, [&] { cuda::tensor_stats(x, MomentOrder::kSecond, workspace, moments); });
+  bench.line("statistics", 2 * elements,
+             [&] { cuda::tensor_stats(x, MomentOrder::kSecond, workspace, moments); });
   bench.line("statistics to the fourth moment", 2 * elements,
              [&] { cuda::tensor_stats(x, MomentOrder::kFourth, workspace, moments); });
   bench.line("quantization error", 3 * elements,

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "runtime/storage/safetensors_header.hpp"
 
@@ -79,7 +78,6 @@ Layout lay_out(std::span<const NamedTensor> tensors, const std::map<std::string,
 }
 
 void write_view(OutputFile& file, const TensorView& view) {
-  if (view.device().kind != DeviceKind::kCpu) return write_view(file, to_host(view).view());
   const auto* data = static_cast<const std::byte*>(view.data());
   if (view.contiguous()) {
     file.write({data, view.bytes()});

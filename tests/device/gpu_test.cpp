@@ -1,5 +1,5 @@
-// The device path on a real device: codes of every bf16 and fp16 number through the device's conversions, quantizers,
-// products within bounds, and NCCL with one rank. Skipped without a device.
+// The device path on a real device: codes of every bf16 and fp16 number through the device's conversions,
+// quantizers, products within bounds, and NCCL with one rank. Skipped without a device.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,9 @@ namespace {
 class Gpu : public ::testing::Test {
  protected:
   [[nodiscard]] Stream stream() const { return {stream_.get(), backend_.get()}; }
-  [[nodiscard]] Tensor tensor(DType type, Shape shape) const { return {type, shape, backend_->device(), stream()}; }
+  [[nodiscard]] Tensor tensor(DType type, Shape shape) const {
+    return {type, shape, backend_->device(), stream()};
+  }
   [[nodiscard]] Tensor put(const TensorView& host) const {
     return to_device(host, TensorView(nullptr, DType::kU8, Shape{0}, backend_->device(), stream()));
   }
@@ -53,14 +55,16 @@ TEST_F(Gpu, EveryNumberOfSixteenBitsHasTheCodeOfTheCpu) {
         cast_to_fp8(x, factor, expected);
         Tensor actual = tensor(format, {65536});
         cast_to_fp8(there, put(factor.view()), actual);
-        EXPECT_EQ(bytes_of(actual.view()), bytes_of(expected.view())) << to_string(type) << ' ' << to_string(format);
+        EXPECT_EQ(bytes_of(actual.view()), bytes_of(expected.view()))
+            << to_string(type) << ' ' << to_string(format);
       }
     }
   }
 }
 
 TEST_F(Gpu, SinglesOfEveryExponentHaveTheCodeOfTheCpu) {
-  // All signs and exponents with the 13 highest bits of the mantissa, and the two neighbours of each: every tie.
+  // All signs and exponents with the 13 highest bits of the mantissa, and the two neighbours of each: every
+  // tie.
   Tensor x(DType::kF32, {3 << 22});
   auto* const bits = static_cast<std::uint32_t*>(x.mutable_view().data());
   for (std::uint32_t i = 0; i < 1U << 22; ++i) {
@@ -112,8 +116,10 @@ TEST_F(Gpu, AStepIsWithinRoundingOfTheCpuAndNcclWorksWithOneRank) {
         alone, {.deadline = std::chrono::seconds(60), .teardown = std::chrono::seconds(10)});
     for (const RecipeKind recipe :
          {RecipeKind::kCurrent, RecipeKind::kMxfp8, RecipeKind::kBlock, RecipeKind::kNvfp4}) {
-      SmallModel on_cpu(recipe, *nccl, [](const TensorView& host) { return to_host(host); }, nullptr);
-      SmallModel on_gpu(recipe, *nccl, [&](const TensorView& host) { return put(host); }, nullptr);
+      SmallModel on_cpu(
+          recipe, *nccl, [](const TensorView& host) { return to_host(host); }, nullptr);
+      SmallModel on_gpu(
+          recipe, *nccl, [&](const TensorView& host) { return put(host); }, nullptr);
       const SmallModel::Gradients expected = on_cpu.step();
       const SmallModel::Gradients actual = on_gpu.step();
       // The first product is of equal codes; later ones may round to a neighbouring code.

@@ -64,7 +64,7 @@ struct Step {
   int calls = 0;                ///< of CUDA, NCCL and cuBLASLt there
   int kernels = 0;
 };
-struct Run {
+struct Trained {
   std::vector<Step> steps;
   std::vector<StatRecord> records;
   bool detached = false;
@@ -86,12 +86,12 @@ class TrainingStep : public MpiTest {
   static CudaBackendOptions options() { return {.device = 0, .gemm = make_cublaslt_gemm(0)}; }
 
   /// config empty: without a session.
-  Run train(RecipeKind recipe, bool on_device, std::string_view config) {
+  Trained train(RecipeKind recipe, bool on_device, std::string_view config) {
     const EmulatedDevice device(options());
     // Both ways over NCCL, so that sums over ranks are made in one order.
     const auto nccl = make_nccl_communicator(
         world(), {.deadline = std::chrono::seconds(60), .teardown = std::chrono::seconds(20)});
-    Run run;
+    Trained run;
     std::unique_ptr<DebugSession> session;
     if (!config.empty()) {
       SessionOptions session_options;
@@ -137,7 +137,7 @@ class TrainingStep : public MpiTest {
   fake::Live before_;
 };
 
-void expect_same_results(const Run& actual, const Run& expected, std::string_view what) {
+void expect_same_results(const Trained& actual, const Trained& expected, std::string_view what) {
   ASSERT_EQ(actual.steps.size(), expected.steps.size());
   for (std::size_t i = 0; i < actual.steps.size(); ++i) {
     for (std::size_t k = 0; k < actual.steps[i].results.size(); ++k) {
@@ -152,8 +152,8 @@ TEST_F(TrainingStep, EveryRecipeTrainsAsOnTheCpuAndTheHostWaitsForNothing) {
        {RecipeKind::kCurrent, RecipeKind::kMxfp8, RecipeKind::kBlock, RecipeKind::kNvfp4}) {
     // MXFP8 wants multiples of 32 of every rank's part.
     if (recipe == RecipeKind::kMxfp8 && SmallModel::kInner / world().size() % 32 != 0) continue;
-    const Run expected = train(recipe, false, {});
-    const Run actual = train(recipe, true, {});
+    const Trained expected = train(recipe, false, {});
+    const Trained actual = train(recipe, true, {});
     expect_same_results(actual, expected, to_string(recipe));
     for (std::size_t i = 1; i < actual.steps.size(); ++i) {  // in the first NCCL connects
       EXPECT_EQ(actual.steps[i].waits, 0) << to_string(recipe) << ", step " << i;
@@ -164,8 +164,8 @@ TEST_F(TrainingStep, EveryRecipeTrainsAsOnTheCpuAndTheHostWaitsForNothing) {
 }
 
 TEST_F(TrainingStep, DebuggingGivesTheBitsAndStatisticsOfTheCpu) {
-  const Run expected = train(RecipeKind::kCurrent, false, kConfig);
-  const Run actual = train(RecipeKind::kCurrent, true, kConfig);
+  const Trained expected = train(RecipeKind::kCurrent, false, kConfig);
+  const Trained actual = train(RecipeKind::kCurrent, true, kConfig);
   EXPECT_FALSE(expected.detached);
   EXPECT_FALSE(actual.detached);
   expect_same_results(actual, expected, "debugged");
@@ -193,8 +193,8 @@ TEST_F(TrainingStep, DebuggingGivesTheBitsAndStatisticsOfTheCpu) {
 }
 
 TEST_F(TrainingStep, ADebugRuntimeWithNothingToDoAddsNoKernelAndNoCall) {
-  const Run without = train(RecipeKind::kCurrent, true, {});
-  const Run with = train(RecipeKind::kCurrent, true, kIdle);
+  const Trained without = train(RecipeKind::kCurrent, true, {});
+  const Trained with = train(RecipeKind::kCurrent, true, kIdle);
   expect_same_results(with, without, "idle");
   for (std::size_t i = 1; i < with.steps.size(); ++i) {
     EXPECT_EQ(with.steps[i].kernels, without.steps[i].kernels);
@@ -212,10 +212,10 @@ looks:
     LogTensorStats:
       enabled: True
       tensors: [activation]
-      stats: [{stat: max_blockwise_dynamic_range, block_size: 32, dims: 1}]
+      stats: [{max_blockwise_dynamic_range: {block_size: 32, dims: 1}}]
 )";
-  const Run without = train(RecipeKind::kCurrent, true, {});
-  const Run with = train(RecipeKind::kCurrent, true, kHostOnly);
+  const Trained without = train(RecipeKind::kCurrent, true, {});
+  const Trained with = train(RecipeKind::kCurrent, true, kHostOnly);
   expect_same_results(with, without, "host only");
 }
 

@@ -130,8 +130,12 @@ void FakeComm::execute(const std::vector<NcclCall>& calls) {
   for (const NcclCall& call : calls) {
     if (aborted_) return;
     const std::size_t out = out_bytes(call, ranks_);
-    const bool there = (call.kind == CallKind::kReceive || is_device_memory(call.in, call.bytes)) &&
-                       (call.kind == CallKind::kSend || is_device_memory(call.out, out));
+    // Memory that was given back in the order of a stream is there until the stream has come so far.
+    const auto inside = [](const void* address, std::size_t bytes) {
+      return State::get().inside(address, bytes, MemoryKind::kDevice, true);
+    };
+    const bool there = (call.kind == CallKind::kReceive || inside(call.in, call.bytes)) &&
+                       (call.kind == CallKind::kSend || inside(call.out, out));
     if (!there) {
       add_violation("an NCCL operation runs on memory that was freed after it was called");
       return;
