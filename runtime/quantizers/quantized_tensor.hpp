@@ -110,6 +110,9 @@ class Float8Tensor final : public QuantizedTensor {
   [[nodiscard]] const Tensor& codes(Direction direction) const;
   /// Replaces everything but the shape; for Quantizer::update.
   void assign(Tensor rowwise_codes, Tensor columnwise_codes, Float8Scale scale);
+  void assign(Tensor rowwise_codes, Tensor columnwise_codes, float scale, float scale_inv) {
+    assign(std::move(rowwise_codes), std::move(columnwise_codes), Float8Scale(scale, scale_inv));
+  }
 
  private:
   Shape shape_;
