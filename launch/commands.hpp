@@ -39,7 +39,6 @@ Command add_report(CLI::App& app);
 Command add_sense(CLI::App& app);
 Command add_diff(CLI::App& app);
 Command add_watch(CLI::App& app);
-/// The commands that this version only knows by name.
-std::vector<Command> add_unbuilt(CLI::App& app);
+Command add_blame(CLI::App& app);
 
 }  // namespace amaxscope::launch

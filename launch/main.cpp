@@ -28,10 +28,9 @@ struct CommandLine {
     app.set_version_flag("--version", "amaxscope " AMAXSCOPE_VERSION);
     app.require_subcommand(1);
     app.get_formatter()->column_width(28);
-    commands = {add_train(app),  add_check(app),  add_explain(app),      add_analyze(app), add_quantize(app),
-                add_replay(app), add_doctor(app), add_presets(app),      add_report(app),  add_sense(app),
-                add_diff(app),   add_watch(app),  add_check_records(app)};
-    for (Command& command : add_unbuilt(app)) commands.push_back(std::move(command));
+    commands = {add_train(app),  add_check(app),  add_explain(app),       add_analyze(app), add_quantize(app),
+                add_replay(app), add_doctor(app), add_presets(app),       add_report(app),  add_sense(app),
+                add_diff(app),   add_watch(app),  add_check_records(app), add_blame(app)};
   }
 
   [[nodiscard]] const Command* chosen() const {
