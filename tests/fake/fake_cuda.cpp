@@ -83,7 +83,9 @@ cudaError_t release(void* address, MemoryKind kind, const char* function) {
   if (address == nullptr) return cudaSuccess;
   if (!wait_all_idle_for(kFreeWaits)) {
     add_violation(fmt::format("{} waits for a device that does not come to rest", function));
-    return State::get().remove_memory(address, kind) ? cudaSuccess : answer(cudaErrorInvalidValue);
+    if (!State::get().remove_memory(address, kind)) return answer(cudaErrorInvalidValue);
+    State::get().keep_forever(address);
+    return cudaSuccess;
   }
   if (!State::get().remove_memory(address, kind)) return answer(cudaErrorInvalidValue);
   std::free(address);

@@ -33,6 +33,11 @@ class State {
   void add_memory(void* base, std::size_t bytes, MemoryKind kind);
   /// False when there is none of this kind that begins there.
   bool remove_memory(void* base, MemoryKind kind);
+  /// Memory that was freed under work that may still touch it: lives as long as the process.
+  void keep_forever(void* base) {
+    const std::scoped_lock lock(mutex_);
+    kept_.push_back(base);
+  }
   /// From now on no call may name it; what was enqueued before may. False as remove_memory.
   bool give_up_memory(void* base);
   /// True when all of it lies in one allocation of the kind.
@@ -70,6 +75,7 @@ class State {
   std::map<std::string, Fault, std::less<>> faults_;
   std::vector<std::string> violations_;
   std::map<const std::byte*, Memory> memory_;
+  std::vector<void*> kept_;
 };
 
 /// Calls the predicate until it is true; true then. False when `given_up` says so first.
