@@ -145,6 +145,7 @@ class Comparison {
     for (const auto& [why, count] : skipped_) diff_.skipped.push_back(fmt::format("{} times {}", count, why));
     only("A", only_a_);
     only("B", only_b_);
+    settle_first();
     diff_.places = places_.size();
     diff_.places_apart = worst_.size();
     const auto before = [&](const Departure& x, const Departure& y) {
@@ -221,10 +222,39 @@ class Comparison {
     if (apart.empty()) return;
     std::ranges::stable_sort(apart, std::greater<>(), &Departure::excess);
     if (worst_.size() < kMostPlaces) worst_.try_emplace(place, apart.front());
-    if (!at_first_.empty() && at_first_.front().iteration != iteration) return;
+    apart_ += apart.size();
+    if (!at_first_.empty() && at_first_.front().iteration != iteration) {
+      if (!is_barely(at_first_)) return;
+      std::ranges::move(at_first_, std::back_inserter(diff_.barely));
+      at_first_.clear();
+    }
     for (Departure& each : apart) {
       if (at_first_.size() < kMostAtFirst) at_first_.push_back(std::move(each));
     }
+  }
+
+  static bool is_barely(const std::vector<Departure>& of_an_iteration) {
+    constexpr std::size_t kFew = 2;
+    return of_an_iteration.size() <= kFew && std::ranges::all_of(of_an_iteration, [](const Departure& each) {
+             return each.excess() < Diff::kClear;
+           });
+  }
+
+  /// Runs that are never clearly apart are the same when few values are apart at all.
+  void settle_first() {
+    if (at_first_.empty() || !is_barely(at_first_)) return;
+    constexpr std::uint64_t kValuesForOne = 2000;
+    std::ranges::move(at_first_, std::back_inserter(diff_.barely));
+    at_first_.clear();
+    if (apart_ <= 1 + diff_.values / kValuesForOne && diff_.scalars.empty()) {
+      worst_.clear();
+      return;
+    }
+    const std::int64_t iteration = diff_.barely.front().iteration;
+    for (const Departure& each : diff_.barely) {
+      if (each.iteration == iteration) at_first_.push_back(each);
+    }
+    diff_.barely.clear();
   }
 
   void compare_scalars(std::int64_t iteration, const std::map<std::string, double>& a,
@@ -258,6 +288,7 @@ class Comparison {
   Diff& diff_;
   StepOrder order_;
   std::set<PlacePhase> places_;
+  std::uint64_t apart_ = 0;                ///< values, over all iterations
   std::map<PlacePhase, Departure> worst_;  ///< at its first iteration
   std::vector<Departure> at_first_;
   std::map<std::string, std::uint64_t> skipped_;

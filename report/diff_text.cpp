@@ -195,6 +195,14 @@ std::string as_text(const Diff& diff, const std::string& name_a, const std::stri
     }
   }
   text += line("verdict", verdict_text(diff));
+  if (!diff.barely.empty()) {
+    const Departure& worst = *std::ranges::max_element(diff.barely, {}, &Departure::excess);
+    text += line("barely",
+                 fmt::format("{} value{} before that or without more, the furthest at iteration {}: {} {}, "
+                             "{} of its tolerance: not taken for a difference",
+                             diff.barely.size(), diff.barely.size() == 1 ? "" : "s", worst.iteration,
+                             place_text(worst), printable(worst.stat, 40), excess_text(worst)));
+  }
   for (const Departure& scalar : diff.scalars) {
     if (diff.first.empty() && &scalar == &diff.scalars.front()) continue;
     text += line(scalar.stat, fmt::format("parts at iteration {}: {:.9g} in A, {:.9g} in B", scalar.iteration,
@@ -243,6 +251,7 @@ std::string as_json(const Diff& diff) {
                                        {"told", header},
                                        {"tolerance_from", diff.measured_noise ? "perturbed runs" : "table"},
                                        {"first", to_json(diff.first)},
+                                       {"barely", to_json(diff.barely)},
                                        {"ratio", ratio},
                                        {"follows", to_json(diff.follows)},
                                        {"scalars", to_json(diff.scalars)},

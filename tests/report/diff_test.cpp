@@ -106,6 +106,71 @@ TEST_F(Runs, ThePlaceThatAStepComputesFirstIsFirst) {
               HasSubstr("they part at iteration 1: decoder.layers.1.fc activation (forward)"));
 }
 
+class BarelyApart : public Runs {
+ protected:
+  static std::string other_amax(double value) {
+    return fmt::format(R"("cur_amax":{},"l2_norm":60,"peak_rms":4)", value);
+  }
+  /// The last step of b, in which one value is apart, by the first power of two that is.
+  void lone_value(int iteration) {
+    for (double by = 0x1p-30; by < 64; by *= 2) {
+      RunFolder one;
+      RunFolder other;
+      describe(one, 1, kPlain);
+      describe(other, 1, kPlain);
+      for (int i = 0; i <= iteration; ++i) step(one, i, {});
+      for (int i = 0; i < iteration; ++i) step(other, i, {});
+      other.record(iteration, "decoder.layers.2.fc", "activation", other_amax(6 * (1 + by)));
+      other.end_of_step(iteration);
+      const Diff found = compare_runs(one.path(), other.path());
+      if (found.barely.empty() && found.first.empty()) continue;
+      b.record(iteration, "decoder.layers.2.fc", "activation", other_amax(6 * (1 + by)));
+      b.end_of_step(iteration);
+      return;
+    }
+    FAIL() << "nothing is ever apart";
+  }
+};
+
+TEST_F(BarelyApart, OneValueOfManyIsSaidAndNotTakenForADifference) {
+  start();
+  for (int i = 0; i < 3; ++i) step(a, i, {});
+  step(b, 0, {});
+  lone_value(1);
+  step(b, 2, {});
+  const Diff found = diff();
+  EXPECT_FALSE(found.differs());
+  ASSERT_EQ(found.barely.size(), 1U);
+  EXPECT_EQ(found.barely.front().iteration, 1);
+  EXPECT_GT(found.barely.front().excess(), 1.0);
+  EXPECT_LT(found.barely.front().excess(), Diff::kClear);
+  EXPECT_THAT(as_text(found, "a", "b"), AllOf(HasSubstr("same: no statistic differs"), HasSubstr("barely")));
+}
+
+TEST_F(BarelyApart, WhatIsClearLaterIsWhereTheyPart) {
+  start();
+  for (int i = 0; i < 3; ++i) step(a, i, {});
+  step(b, 0, {});
+  lone_value(1);
+  step(b, 2, {.layer1 = 9});
+  const Diff found = diff();
+  ASSERT_TRUE(found.differs());
+  EXPECT_EQ(found.first.front().iteration, 2);
+  EXPECT_EQ(found.first.front().place, (Place{"decoder.layers.1.fc", "activation"}));
+  EXPECT_EQ(found.barely.size(), 1U);
+}
+
+TEST_F(BarelyApart, ManyAreADifferenceFromTheFirstOn) {
+  start();
+  for (int i = 0; i < 6; ++i) step(a, i, {});
+  step(b, 0, {});
+  for (int i = 1; i < 6; ++i) lone_value(i);
+  const Diff found = diff();
+  ASSERT_TRUE(found.differs());
+  EXPECT_EQ(found.first.front().iteration, 1);
+  EXPECT_THAT(found.barely, IsEmpty());
+}
+
 TEST_F(Runs, AFaultOfTheBackwardDoesNotAccuseTheForward) {
   start();
   step(a, 0, {});
