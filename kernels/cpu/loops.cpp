@@ -1,5 +1,6 @@
 #include "kernels/cpu/loops.hpp"
 
+#include <array>
 #include <vector>
 
 #include "kernels/cpu/simd/targets.hpp"
@@ -10,22 +11,35 @@ namespace amaxscope::cpu {
 
 namespace {
 
-std::vector<Loops> runnable_loops() {
-  struct Target {
-    std::int64_t bit;
-    std::string_view name;
+struct Target {
+  std::int64_t bit;
+  std::string_view name;
+  std::array<void (*)(Loops&), 3> parts;
+};
+
+/// That this build has loops for, the widest last.
+std::vector<Target> built_targets() {
+  return {
+#if HWY_TARGETS & HWY_NEON
+    {HWY_NEON, "neon", {N_NEON::put_scan, N_NEON::put_encode, N_NEON::put_error}},
+#endif
+#if HWY_TARGETS & HWY_AVX2
+        {HWY_AVX2, "avx2", {N_AVX2::put_scan, N_AVX2::put_encode, N_AVX2::put_error}},
+#endif
+#if HWY_TARGETS & HWY_AVX3
+        {HWY_AVX3, "avx512", {N_AVX3::put_scan, N_AVX3::put_encode, N_AVX3::put_error}},
+#endif
   };
+}
+
+std::vector<Loops> runnable_loops() {
   std::vector<Loops> result{kReferenceLoops};
   const std::int64_t supported = hwy::SupportedTargets();
-  for (const Target& target :
-       {Target{HWY_NEON, "neon"}, Target{HWY_AVX2, "avx2"}, Target{HWY_AVX3, "avx512"}}) {
+  for (const Target& target : built_targets()) {
     if ((supported & target.bit) == 0) continue;
-    Loops loops = kReferenceLoops;
+    Loops& loops = result.emplace_back(kReferenceLoops);
     loops.name = target.name;
-    if (set_scan_loops(target.bit, loops) && set_encode_loops(target.bit, loops) &&
-        set_error_loops(target.bit, loops)) {
-      result.push_back(loops);
-    }
+    for (const auto put : target.parts) put(loops);
   }
   return result;
 }

@@ -212,20 +212,3 @@ void put_error(Loops& loops) {
 }  // namespace amaxscope::cpu
 HWY_AFTER_NAMESPACE();
 #endif
-
-#if HWY_ONCE
-namespace amaxscope::cpu {
-bool set_error_loops([[maybe_unused]] std::int64_t target, [[maybe_unused]] Loops& loops) {
-#if HWY_TARGETS & HWY_AVX3
-  if (target == HWY_AVX3) return N_AVX3::put_error(loops), true;
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (target == HWY_AVX2) return N_AVX2::put_error(loops), true;
-#endif
-#if HWY_TARGETS & HWY_NEON
-  if (target == HWY_NEON) return N_NEON::put_error(loops), true;
-#endif
-  return false;
-}
-}  // namespace amaxscope::cpu
-#endif

@@ -281,20 +281,3 @@ void put_scan(Loops& loops) {
 }  // namespace amaxscope::cpu
 HWY_AFTER_NAMESPACE();
 #endif
-
-#if HWY_ONCE
-namespace amaxscope::cpu {
-bool set_scan_loops([[maybe_unused]] std::int64_t target, [[maybe_unused]] Loops& loops) {
-#if HWY_TARGETS & HWY_AVX3
-  if (target == HWY_AVX3) return N_AVX3::put_scan(loops), true;
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (target == HWY_AVX2) return N_AVX2::put_scan(loops), true;
-#endif
-#if HWY_TARGETS & HWY_NEON
-  if (target == HWY_NEON) return N_NEON::put_scan(loops), true;
-#endif
-  return false;
-}
-}  // namespace amaxscope::cpu
-#endif

@@ -3,8 +3,6 @@
 // vectors have no size at compile time (SVE, RVV) cannot hold the fixed sixteen lanes of the sums.
 #pragma once
 
-#include <cstdint>
-
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_WASM)
 
@@ -12,9 +10,22 @@ namespace amaxscope::cpu {
 
 struct Loops;
 
-// Put one target's loops into a table; false where this build or this CPU has not got the target.
-bool set_scan_loops(std::int64_t target, Loops& loops);
-bool set_encode_loops(std::int64_t target, Loops& loops);
-bool set_error_loops(std::int64_t target, Loops& loops);
+// Put the loops of one file into a table, one function for each target that a build has; Highway names the
+// namespaces.
+namespace N_AVX3 {
+void put_scan(Loops& loops);
+void put_encode(Loops& loops);
+void put_error(Loops& loops);
+}  // namespace N_AVX3
+namespace N_AVX2 {
+void put_scan(Loops& loops);
+void put_encode(Loops& loops);
+void put_error(Loops& loops);
+}  // namespace N_AVX2
+namespace N_NEON {
+void put_scan(Loops& loops);
+void put_encode(Loops& loops);
+void put_error(Loops& loops);
+}  // namespace N_NEON
 
 }  // namespace amaxscope::cpu
