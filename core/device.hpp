@@ -20,9 +20,9 @@ struct Device {
 /// "cpu" or "cuda:1"
 std::string to_string(const Device& device);
 
-/// Non-owning; null is the default stream, and the only one on the CPU.
+/// Non-owning; null is the default stream.
 struct Stream {
-  void* handle = nullptr;
+  void* handle = nullptr;  ///< of a device's queue; on the CPU of a WorkerPool (kernels/worker_pool.hpp)
   /// What computes and allocates for tensors of this stream; must outlive them. Null on the CPU, and on a
   /// device where tensors are only sent and received.
   DeviceBackend* backend = nullptr;

@@ -22,6 +22,12 @@ DeviceBackend& backend_of(std::string_view operation, const TensorView& tensor) 
   return *backend;
 }
 
+void require_host(std::string_view operation, std::string_view name, const TensorView& tensor) {
+  AMAXSCOPE_CHECK(on_host(tensor), ErrorCode::kTensor,
+                  "{}: {} is on {}; this is computed on the host only, copy the tensor there (to_host)",
+                  operation, name, to_string(tensor.device()));
+}
+
 Tensor to_host(const TensorView& tensor) {
   AMAXSCOPE_CHECK(tensor.contiguous(), ErrorCode::kTensor,
                   "a tensor of shape {} with row stride {} is copied to the host", to_string(tensor.shape()),

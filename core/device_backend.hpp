@@ -37,6 +37,9 @@ class DeviceBackend {
 /// The backend of a tensor on a device. Throws Error(kTensor) when its stream carries none.
 DeviceBackend& backend_of(std::string_view operation, const TensorView& tensor);
 
+/// For what only the host computes: throws Error(kTensor) for a tensor on a device.
+void require_host(std::string_view operation, std::string_view name, const TensorView& tensor);
+
 /// A copy on the host. Blocks for a tensor on a device; contiguous. Throws Error(kTensor).
 Tensor to_host(const TensorView& tensor);
 /// A copy of a contiguous host tensor on the device of `like` and its stream. Does not block.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/codec/scale.hpp"
@@ -116,9 +117,7 @@ BlockQuantizationError scales_of(const QuantizedTensor& codes, Direction directi
     return scales;
   }
   const BlockScaledView view = dynamic_cast<const BlockScaledTensor&>(codes).blocks(direction);
-  AMAXSCOPE_CHECK(view.scales.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
-                  "the scales of blocks on {} are looked at on the host only",
-                  to_string(view.scales.device()));
+  require_host("scales of blocks", "the tensor", view.scales);
   for (std::int64_t i = 0; i < view.blocks_down(); ++i) {
     for (std::int64_t j = 0; j < view.blocks_across(); ++j) {
       const float scale = view.scale(i, j);

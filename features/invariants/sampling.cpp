@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "kernels/codec/fp4.hpp"
 #include "kernels/codec/fp8.hpp"
@@ -57,8 +58,7 @@ std::optional<DecodedElement> decoded(const BlockScaledTensor& tensor, Direction
   if (!tensor.usage().has(direction)) return std::nullopt;
   const BlockScaledView view = tensor.blocks(direction);
   if (view.rotated) return std::nullopt;
-  AMAXSCOPE_CHECK(view.codes.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
-                  "single codes on {} are looked at on the host only", to_string(view.codes.device()));
+  require_host("single codes", "the tensor", view.codes);
   const std::int64_t row = index / view.cols();
   const std::int64_t col = index % view.cols();
   return decoded(view.layout.format, view.code(row, col), view.stored_scale(view.scale_index(row, col)));
@@ -81,8 +81,7 @@ std::vector<std::int64_t> sample_positions(std::int64_t numel, std::size_t count
 }
 
 float element(const TensorView& x, std::int64_t index) {
-  AMAXSCOPE_CHECK(x.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
-                  "single elements of a tensor on {} are looked at on the host only", to_string(x.device()));
+  require_host("single elements", "the tensor", x);
   const std::int64_t at = x.contiguous() ? index : index / x.cols() * x.row_stride() + index % x.cols();
   switch (x.dtype()) {
     case DType::kF64:
@@ -120,8 +119,7 @@ std::optional<std::uint64_t> operand_fingerprint(const QuantizedTensor& tensor, 
   if (const auto* blocks = dynamic_cast<const BlockScaledTensor*>(&tensor)) {
     if (!blocks->usage().has(direction)) return std::nullopt;
     const BlockScaledView view = blocks->blocks(direction);
-    AMAXSCOPE_CHECK(view.codes.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
-                    "fingerprints of codes on {} are made on the host only", to_string(view.codes.device()));
+    require_host("fingerprints of codes", "the tensor", view.codes);
     const std::uint64_t amax = view.tensor_scale ? std::bit_cast<std::uint32_t>(view.tensor_scale->amax) : 0U;
     const auto format = static_cast<std::uint64_t>(view.layout.format);
     return combine_hashes(combine_hashes(content_hash(view.codes), content_hash(view.scales)),

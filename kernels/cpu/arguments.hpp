@@ -5,19 +5,14 @@
 #include <string_view>
 #include <type_traits>
 
+#include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "core/tensor.hpp"
 
 namespace amaxscope::cpu {
 
-inline void require_cpu(std::string_view operation, std::string_view name, const TensorView& tensor) {
-  AMAXSCOPE_CHECK(tensor.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
-                  "{}: {} is on {}; this is computed on the host only, copy the tensor there (to_host)",
-                  operation, name, to_string(tensor.device()));
-}
-
 inline void require_contiguous(std::string_view operation, std::string_view name, const TensorView& tensor) {
-  require_cpu(operation, name, tensor);
+  require_host(operation, name, tensor);
   AMAXSCOPE_CHECK(tensor.contiguous(), ErrorCode::kTensor,
                   "{}: {} has shape {} and row stride {}; rows must follow each other without padding",
                   operation, name, to_string(tensor.shape()), tensor.row_stride());
@@ -32,7 +27,7 @@ inline void require_shape(std::string_view operation, std::string_view name, con
 }
 
 inline float read_scalar(std::string_view operation, std::string_view name, const TensorView& tensor) {
-  require_cpu(operation, name, tensor);
+  require_host(operation, name, tensor);
   AMAXSCOPE_CHECK(tensor.dtype() == DType::kF32 && tensor.numel() == 1, ErrorCode::kTensor,
                   "{}: {} is {} of shape {}, wanted one f32", operation, name, to_string(tensor.dtype()),
                   to_string(tensor.shape()));

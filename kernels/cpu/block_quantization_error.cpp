@@ -93,7 +93,7 @@ BlockQuantizationError& BlockQuantizationError::operator+=(const BlockQuantizati
 }
 
 BlockQuantizationError quantization_error(const TensorView& x, const BlockScaledView& codes) {
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   require_valid(codes, kOperation);
   AMAXSCOPE_CHECK(x.rows() == codes.rows() && x.cols() == codes.cols(), ErrorCode::kTensor,
                   "{}: x has shape {}, the codes are of {} x {}", kOperation, to_string(x.shape()),

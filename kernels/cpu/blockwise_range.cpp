@@ -67,7 +67,7 @@ double largest_ratio(const TensorView& x, std::int64_t band, std::int64_t group)
 }  // namespace
 
 double max_blockwise_dynamic_range(const TensorView& x, int block, int dims, bool both_orientations) {
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   AMAXSCOPE_CHECK(block >= 1, ErrorCode::kUsage, "{}: a block of {} elements; give at least 1", kOperation,
                   block);
   AMAXSCOPE_CHECK(dims == 1 || dims == 2, ErrorCode::kUsage, "{}: dims {}; allowed are 1 and 2", kOperation,

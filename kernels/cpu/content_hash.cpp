@@ -43,7 +43,7 @@ std::uint64_t hash_bytes(const unsigned char* bytes, std::size_t size) noexcept 
 
 /// The tensor's bytes side by side: its own memory, or a copy of padded rows that `copy` then owns.
 const unsigned char* packed_bytes(const TensorView& x, std::unique_ptr<unsigned char[]>& copy) {
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   const auto* data = static_cast<const unsigned char*>(x.data());
   if (x.contiguous() || x.numel() == 0) return data;
   const std::size_t row = size_bytes(x.dtype(), x.cols());

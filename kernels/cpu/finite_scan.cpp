@@ -70,7 +70,7 @@ int classify_e5m2(std::uint8_t code) {
 }  // namespace
 
 FiniteScan finite_scan(const TensorView& x) {
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   FiniteScan scan;
   switch (x.dtype()) {
     case DType::kE4M3:

@@ -59,7 +59,7 @@ class FieldCounter {
 
 void add_exponents(const TensorView& x, ExponentHistogram& into) {
   constexpr std::string_view kOperation = "exponent histogram";
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
     FieldCounter counter(into);
     cpu::for_each_run<T>(x, [&](const T* values, std::int64_t count, std::int64_t) {
@@ -71,7 +71,7 @@ void add_exponents(const TensorView& x, ExponentHistogram& into) {
 
 void add_magnitudes(const TensorView& x, std::span<std::uint64_t> into) {
   constexpr std::string_view kOperation = "magnitude counts";
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   AMAXSCOPE_CHECK(into.size() == kMagnitudeBuckets, ErrorCode::kUsage, "{}: {} buckets, wanted {}",
                   kOperation, into.size(), kMagnitudeBuckets);
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
@@ -97,7 +97,7 @@ std::uint64_t count_above(std::span<const std::uint64_t> magnitudes, double limi
 
 void add_column_energies(const TensorView& x, std::span<double> into) {
   constexpr std::string_view kOperation = "column energies";
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   AMAXSCOPE_CHECK(into.size() == static_cast<std::size_t>(x.cols()), ErrorCode::kUsage,
                   "{}: {} sums for {} columns", kOperation, into.size(), x.cols());
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {

@@ -44,7 +44,7 @@ void require_fp8(std::string_view operation, std::string_view name, DType format
 QuantizationError quantization_error(const TensorView& x, const TensorView& codes, float scale,
                                      float scale_inv) {
   constexpr std::string_view kOperation = "quantization_error";
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   cpu::require_shape(kOperation, "codes", codes, x.shape());
   require_fp8(kOperation, "codes", codes.dtype());
   return measure(kOperation, x, codes.dtype(), cpu::data_of<std::uint8_t>(codes), {scale, scale_inv});
@@ -65,7 +65,7 @@ QuantizationError quantization_error_of_cast(const TensorView& x, DType format, 
     const Tensor there = to_device(TensorView(&scale, DType::kF32, Shape{1}), x);
     return device->quantization_error(x, std::nullopt, format, there, there);
   }
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   require_fp8(kOperation, "format", format);
   return measure(kOperation, x, format, nullptr, {scale, scale_inverse(scale)});
 }

@@ -26,7 +26,7 @@ float step_at(float magnitude, const CodeGrid& grid) {
 
 void sampled_rounding_errors(const TensorView& x, const BlockScaledView& codes, std::span<float> errors,
                              std::span<float> outward) {
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   require_valid(codes, kOperation);
   AMAXSCOPE_CHECK(x.rows() == codes.rows() && x.cols() == codes.cols(), ErrorCode::kTensor,
                   "{}: x has shape {}, the codes are of {} x {}", kOperation, to_string(x.shape()),

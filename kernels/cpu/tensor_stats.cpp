@@ -19,7 +19,7 @@ CentredMoments recentred(const TensorMoments& moments, double shift) noexcept {
 TensorMoments tensor_stats(const TensorView& x, MomentOrder order) {
   constexpr std::string_view kOperation = "tensor_stats";
   if (DeviceKernels* device = device_kernels(kOperation, x)) return device->tensor_stats(x, order);
-  cpu::require_cpu(kOperation, "x", x);
+  require_host(kOperation, "x", x);
   TensorMoments result;
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
     const auto loop = cpu::loops().of<T>().moments;

@@ -67,8 +67,8 @@ UpdateStats& UpdateStats::operator+=(const UpdateStats& other) noexcept {
 }
 
 UpdateStats update_stats(const TensorView& weight, const TensorView& update) {
-  cpu::require_cpu(kOperation, "weight", weight);
-  cpu::require_cpu(kOperation, "update", update);
+  require_host(kOperation, "weight", weight);
+  require_host(kOperation, "update", update);
   AMAXSCOPE_CHECK(weight.shape() == update.shape(), ErrorCode::kTensor,
                   "{}: the weight has shape {}, its update {}", kOperation, to_string(weight.shape()),
                   to_string(update.shape()));
