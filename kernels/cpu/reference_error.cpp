@@ -10,18 +10,6 @@ namespace amaxscope::cpu::reference {
 
 namespace {
 
-constexpr std::uint32_t kInfinity = 0x7F800000U;
-
-std::uint32_t magnitude_of(float value) noexcept { return std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFU; }
-
-using Lanes = std::array<double, kLanes>;
-
-double total(const Lanes& lanes) noexcept {
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
-}
-
 template <DType kFormat>
 void add_counts(const float* x, const std::uint8_t* codes, std::size_t count, const Scaling& scaling,
                 QuantizationError& result) {
@@ -49,15 +37,15 @@ void add_counts(const float* x, const std::uint8_t* codes, std::size_t count, co
 template <DType kFormat>
 void add_sums(const float* x, const std::uint8_t* codes, std::size_t count, const Scaling& scaling,
               QuantizationError& result) {
-  Lanes errors{};
-  Lanes signals{};
-  Lanes quantized{};
-  Lanes products{};
-  Lanes saturated{};
-  Lanes flushed{};
-  Lanes compared{};
-  Lanes largest{};
-  const auto add = [&](std::size_t i, std::size_t lane) {
+  LaneSums errors;
+  LaneSums signals;
+  LaneSums quantized;
+  LaneSums products;
+  LaneSums saturated;
+  LaneSums flushed;
+  LaneSums compared;
+  LaneSums largest;
+  over_lanes(count, [&](std::size_t lane, std::size_t i) {
     const float q = kFp8Values<kFormat>[codes[i]] * scaling.scale_inv;
     const bool valid = magnitude_of(x[i]) < kInfinity && magnitude_of(q) < kInfinity;
     const double original = valid ? static_cast<double>(x[i]) : 0.0;
@@ -65,28 +53,23 @@ void add_sums(const float* x, const std::uint8_t* codes, std::size_t count, cons
     const double error = original - decoded;
     const double square = original * original;
     const bool clips = magnitude_of(x[i] * scaling.scale) >= Fp8Traits<kFormat>::kSaturatesFrom;
-    saturated[lane] += clips ? square : 0.0;
-    flushed[lane] += is_fp8_zero(codes[i]) ? square : 0.0;
-    compared[lane] += valid ? 1.0 : 0.0;
-    errors[lane] += error * error;
-    signals[lane] += square;
-    quantized[lane] += decoded * decoded;
-    products[lane] += original * decoded;
-    largest[lane] = std::max(largest[lane], error < 0 ? -error : error);
-  };
-  std::size_t first = 0;
-  for (; first + kLanes <= count; first += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) add(first + lane, lane);
-  }
-  for (std::size_t lane = 0; first + lane < count; ++lane) add(first + lane, lane);
-  result.error_squares += total(errors);
-  result.signal_squares += total(signals);
-  result.quantized_squares += total(quantized);
-  result.product += total(products);
-  result.saturated_squares += total(saturated);
-  result.flushed_squares += total(flushed);
-  result.compared += static_cast<std::uint64_t>(total(compared));
-  result.max_error = std::max(result.max_error, static_cast<float>(*std::ranges::max_element(largest)));
+    saturated.lanes[lane] += clips ? square : 0.0;
+    flushed.lanes[lane] += is_fp8_zero(codes[i]) ? square : 0.0;
+    compared.lanes[lane] += valid ? 1.0 : 0.0;
+    errors.lanes[lane] += error * error;
+    signals.lanes[lane] += square;
+    quantized.lanes[lane] += decoded * decoded;
+    products.lanes[lane] += original * decoded;
+    largest.lanes[lane] = std::max(largest.lanes[lane], error < 0 ? -error : error);
+  });
+  result.error_squares += errors.total();
+  result.signal_squares += signals.total();
+  result.quantized_squares += quantized.total();
+  result.product += products.total();
+  result.saturated_squares += saturated.total();
+  result.flushed_squares += flushed.total();
+  result.compared += static_cast<std::uint64_t>(compared.total());
+  result.max_error = std::max(result.max_error, static_cast<float>(*std::ranges::max_element(largest.lanes)));
 }
 
 }  // namespace

@@ -12,32 +12,9 @@ namespace {
 using amaxscope::moments::from_order_key;
 using amaxscope::moments::order_key;
 
-constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFFU;
-constexpr std::uint32_t kInfinity = 0x7F800000U;
-
-std::uint32_t magnitude_of(float value) noexcept {
-  return std::bit_cast<std::uint32_t>(value) & kMagnitudeMask;
-}
-
-// Sixteen lanes also because GCC keeps a loop over them and vectorizes it; fewer it unrolls into scalar
-// additions, at a third of the speed.
-struct LaneSums {
-  std::array<double, kLanes> lanes{};
-  [[nodiscard]] double total() const noexcept {
-    double sum = 0;
-    for (const double lane : lanes) sum += lane;
-    return sum;
-  }
-};
-
-/// action(lane, element) for every element; element i goes to lane i % kLanes.
 template <class Action>
-void over_lanes(const float* values, std::size_t count, Action&& action) {
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) action(lane, static_cast<double>(values[i + lane]));
-  }
-  for (std::size_t lane = 0; i + lane < count; ++lane) action(lane, static_cast<double>(values[i + lane]));
+void over_elements(const float* values, std::size_t count, Action&& action) {
+  over_lanes(count, [&](std::size_t lane, std::size_t i) { action(lane, static_cast<double>(values[i])); });
 }
 
 /// Sums and moments of finite values. The mean comes first, then the squared deviations from it (with the
@@ -48,7 +25,7 @@ void add_sums(const float* values, std::size_t count, TensorMoments& moments) {
   LaneSums sum;
   LaneSums l1;
   LaneSums squares;
-  over_lanes(values, count, [&](std::size_t lane, double x) {
+  over_elements(values, count, [&](std::size_t lane, double x) {
     sum.lanes[lane] += x;
     l1.lanes[lane] += x < 0 ? -x : x;
     squares.lanes[lane] += x * x;
@@ -59,7 +36,7 @@ void add_sums(const float* values, std::size_t count, TensorMoments& moments) {
   moments.mean = moments.sum / static_cast<double>(count);
   LaneSums deviation;
   LaneSums deviation_squares;
-  over_lanes(values, count, [&](std::size_t lane, double x) {
+  over_elements(values, count, [&](std::size_t lane, double x) {
     const double difference = x - moments.mean;
     deviation.lanes[lane] += difference;
     deviation_squares.lanes[lane] += difference * difference;
@@ -69,7 +46,7 @@ void add_sums(const float* values, std::size_t count, TensorMoments& moments) {
   if constexpr (order == MomentOrder::kFourth) {
     LaneSums cubes;
     LaneSums fourths;
-    over_lanes(values, count, [&](std::size_t lane, double x) {
+    over_elements(values, count, [&](std::size_t lane, double x) {
       const double difference = x - moments.mean;
       const double square = difference * difference;
       cubes.lanes[lane] += square * difference;
