@@ -55,5 +55,7 @@ unsigned bound_cores();
 
 /// The same bytes, computed on by this stream.
 TensorView on_stream(const TensorView& view, Stream stream);
+/// The same for a CPU view that has no stream of its own; any other as it is.
+TensorView with_default_stream(const TensorView& view, Stream stream);
 
 }  // namespace amaxscope

@@ -268,8 +268,7 @@ void DebugSession::Impl::inspect_free(FreeTensor& target, const TensorView& view
   if (iteration < target.next) return;
   std::int64_t next = kNever;
   bool any = false;
-  const bool shared = workers_ && view.device().kind == DeviceKind::kCpu && view.stream().handle == nullptr;
-  const TensorView x = shared ? on_stream(view, workers_->stream()) : view;
+  const TensorView x = with_default_stream(view, workers_ ? workers_->stream() : Stream{});
   const InspectContext context{.tensor = target.tensor,
                                .iteration = iteration,
                                .moment = moment,

@@ -54,12 +54,12 @@ DebugSession::Impl::Impl(const FeatureRegistry& feature_registry, const SessionG
   AMAXSCOPE_CHECK(!options_.watch_config || options_.config_path.has_value(), ErrorCode::kUsage,
                   "watch_config needs a config_path: there is no file to watch");
   if (!options_.environment.enabled) return;
-  const auto threads =
-      static_cast<unsigned>(options_.environment.threads.value_or(static_cast<int>(bound_cores())));
-  if (threads > 1) workers_.emplace(threads);
   if (options_.dump_on_signal) signal_.emplace();
   const bool configured = options_.config_path.has_value() || options_.config_text.has_value();
   if (!configured && !options_.replaceable_config) return;
+  const auto threads =
+      static_cast<unsigned>(options_.environment.threads.value_or(static_cast<int>(bound_cores())));
+  if (threads > 1) workers_.emplace(threads);
   start();
 }
 

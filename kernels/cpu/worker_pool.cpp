@@ -96,4 +96,9 @@ TensorView on_stream(const TensorView& view, Stream stream) {
   return {view.data(), view.dtype(), view.shape(), view.device(), stream, view.row_stride()};
 }
 
+TensorView with_default_stream(const TensorView& view, Stream stream) {
+  const bool has_own = view.device().kind != DeviceKind::kCpu || view.stream().handle != nullptr;
+  return has_own ? view : on_stream(view, stream);
+}
+
 }  // namespace amaxscope

@@ -94,8 +94,7 @@ std::vector<std::string> DebugQuantizer::acting_features() const {
 }
 
 TensorView DebugQuantizer::with_threads(const TensorView& x) const {
-  const bool told = x.device().kind != DeviceKind::kCpu || x.stream().handle != nullptr;
-  return told ? x : on_stream(x, services_.cpu_stream);
+  return with_default_stream(x, services_.cpu_stream);
 }
 
 std::shared_ptr<QuantizedTensor> DebugQuantizer::quantize(const TensorView& given, Usage usage,
