@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "launch/text.hpp"
+#include "report/json_values.hpp"
 
 namespace amaxscope::launch {
 
@@ -17,12 +17,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kNoRecipe = "none";
 constexpr std::size_t kWidth = 110;
 constexpr char kStaysTogether = '\x01';  ///< a space at which no line is broken
-
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
 
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -71,7 +65,7 @@ void AnalyzeOutput::tensor(const std::string& file, const std::string& name, con
                  {"tensor", row.tensor},
                  {"recipe", row.recipe},
                  {"stat", row.stat},
-                 {"value", number(row.value)}};
+                 {"value", report::json_of(row.value)}};
     if (!row.flags.empty()) json["flags"] = row.flags;
     fmt::print("{}\n{}", first_row_ ? "" : ",", text_of(json));
     first_row_ = false;

@@ -2,20 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "report/json_values.hpp"
+
 namespace amaxscope::launch {
-
-namespace {
-
-nlohmann::ordered_json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
-}  // namespace
 
 std::string as_text(const TrainSummary& summary) {
   std::string text = fmt::format(
@@ -46,7 +37,7 @@ std::string as_text(const TrainSummary& summary) {
 
 std::string as_json(const TrainSummary& summary) {
   nlohmann::ordered_json losses = nlohmann::ordered_json::array();
-  for (const double loss : summary.losses) losses.push_back(number(loss));
+  for (const double loss : summary.losses) losses.push_back(report::json_of(loss));
   nlohmann::ordered_json json = {{"losses", losses},
                                  {"world", summary.world},
                                  {"tp", summary.tp},
@@ -64,7 +55,7 @@ std::string as_json(const TrainSummary& summary) {
   if (!summary.evaluations.empty()) {
     nlohmann::ordered_json& evaluations = json["evaluations"] = nlohmann::ordered_json::array();
     for (const auto& [step, loss] : summary.evaluations)
-      evaluations.push_back({{"step", step}, {"loss", number(loss)}});
+      evaluations.push_back({{"step", step}, {"loss", report::json_of(loss)}});
   }
   if (!summary.log_dir.empty()) json["log_dir"] = summary.log_dir;
   if (!summary.verdict_json.empty()) json["verdict"] = nlohmann::ordered_json::parse(summary.verdict_json);

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "core/error.hpp"
+#include "report/precision_config.hpp"
 #include "report/sensitivity.hpp"
 
 namespace amaxscope::report {
@@ -168,10 +169,6 @@ class Search {
   Blame blame_;
 };
 
-nlohmann::ordered_json number(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-}
-
 std::string_view to_string(BlameOutcome outcome) {
   if (outcome == BlameOutcome::kFound) return "found";
   return outcome == BlameOutcome::kNotMinimal ? "not minimal" : "no damage";
@@ -182,19 +179,12 @@ std::string_view to_string(BlameOutcome outcome) {
 std::string in_high_precision(const std::vector<Suspect>& suspects) {
   // Layers with the same GEMMs share a section.
   std::map<std::vector<std::string>, std::vector<std::string>> layers_by_gemms;
-  for (const Suspect& suspect : suspects) {
-    layers_by_gemms[suspect.gemms].push_back(nlohmann::json(suspect.layer).dump());
-  }
+  for (const Suspect& suspect : suspects) layers_by_gemms[suspect.gemms].push_back(suspect.layer);
   std::string yaml;
   for (const auto& [gemms, layers] : layers_by_gemms) {
-    yaml += fmt::format(
-        "{}_in_high_precision:\n  enabled: True\n  layers: {{exact_layer_names: [{}]}}\n"
-        "  transformer_engine:\n    {}\n",
-        gemms.empty() ? std::string("layers") : fmt::format("{}", fmt::join(gemms, "_")),
-        fmt::join(layers, ", "),
-        gemms.empty()
-            ? std::string("DisableQuantizationLayer: {enabled: True}")
-            : fmt::format("DisableQuantizationGEMM: {{enabled: True, gemms: [{}]}}", fmt::join(gemms, ", ")));
+    const std::string what = gemms.empty() ? "layers" : fmt::format("{}", fmt::join(gemms, "_"));
+    yaml += config_section(what + "_in_high_precision", these_layers(layers),
+                           gemms.empty() ? std::string(kNoGemmQuantized) : gemms_not_quantized(gemms));
   }
   return yaml;
 }
@@ -238,17 +228,17 @@ std::string as_text(const Blame& blame) {
 std::string as_json(const Blame& blame, int indent) {
   nlohmann::ordered_json json = {{"version", 1},
                                  {"outcome", to_string(blame.outcome)},
-                                 {"as_configured", number(blame.as_configured)},
-                                 {"high_precision", number(blame.high_precision)},
-                                 {"noise", number(blame.noise)},
-                                 {"with_suspects", number(blame.with_suspects)}};
+                                 {"as_configured", blame.as_configured},
+                                 {"high_precision", blame.high_precision},
+                                 {"noise", blame.noise},
+                                 {"with_suspects", blame.with_suspects}};
   nlohmann::ordered_json& suspects = json["suspects"] = nlohmann::ordered_json::array();
   for (const Suspect& suspect : blame.suspects) {
     suspects.push_back({{"layer", suspect.layer}, {"gemms", suspect.gemms}});
   }
   nlohmann::ordered_json& runs = json["runs"] = nlohmann::ordered_json::array();
   for (const BlameRun& run : blame.runs) {
-    runs.push_back({{"what", run.what}, {"seed", run.seed}, {"score", number(run.score)}});
+    runs.push_back({{"what", run.what}, {"seed", run.seed}, {"score", run.score}});
   }
   json["yaml"] = blame.yaml;
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

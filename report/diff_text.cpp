@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "report/json_values.hpp"
 #include "report/words.hpp"
 
 namespace amaxscope::report {
@@ -122,12 +123,6 @@ std::string ratio_text(const NamedRatio& ratio) {
   return fmt::format("B is {:.3f} times A ({}): {}", ratio.ratio, fmt::join(ratio.stats, ", "), ratio.name);
 }
 
-nlohmann::ordered_json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
 nlohmann::ordered_json to_json(const std::vector<Departure>& list) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < std::min(list.size(), kListedInJson); ++i) {
@@ -137,10 +132,10 @@ nlohmann::ordered_json to_json(const std::vector<Departure>& list) {
                     {"tensor", each.place.tensor},
                     {"phase", each.phase},
                     {"stat", each.stat},
-                    {"a", number(each.a)},
-                    {"b", number(each.b)},
-                    {"distance", number(each.distance)},
-                    {"tolerance", number(each.tolerance)}});
+                    {"a", json_of(each.a)},
+                    {"b", json_of(each.b)},
+                    {"distance", json_of(each.distance)},
+                    {"tolerance", json_of(each.tolerance)}});
   }
   return json;
 }
@@ -231,7 +226,7 @@ std::string as_json(const Diff& diff) {
     header.push_back({{"what", each.what}, {"a", each.a}, {"b", each.b}});
   nlohmann::ordered_json noise = nlohmann::ordered_json::array();
   for (const auto& [key, value] : diff.noise) {
-    noise.push_back({{"tensor", key.first}, {"stat", key.second}, {"distance", number(value)}});
+    noise.push_back({{"tensor", key.first}, {"stat", key.second}, {"distance", json_of(value)}});
   }
   nlohmann::ordered_json ratio;
   if (diff.ratio)

@@ -1,5 +1,5 @@
-// Values of JSON that may be of anybody: what is there and of the right kind, or nothing. Internal to
-// report/.
+// Values of JSON that may be of anybody: what is there and of the right kind, or nothing; and the other way,
+// the numbers that JSON has no word for. For report/ and launch/.
 #pragma once
 
 #include <cmath>
@@ -50,6 +50,13 @@ inline std::optional<double> number_of(const nlohmann::json& value) {
   if (text == "Infinity") return std::numeric_limits<double>::infinity();
   if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
   return std::nullopt;
+}
+
+/// The other way.
+inline nlohmann::ordered_json json_of(double number) {
+  if (std::isnan(number)) return "NaN";
+  if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
+  return number;
 }
 
 inline std::vector<std::string> texts_of(const nlohmann::json& object, const char* key) {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "report/precision_config.hpp"
 #include "report/sensitivity.hpp"
 #include "runtime/names.hpp"
 
@@ -16,31 +16,10 @@ namespace {
 
 constexpr std::array kOperands = {TensorKind::kActivation, TensorKind::kWeight, TensorKind::kGradient};
 
-std::string section(std::string_view name, std::string_view layers, std::string_view feature) {
-  return fmt::format("{}:\n  enabled: True\n  layers: {{{}}}\n  transformer_engine:\n    {}\n", name, layers,
-                     feature);
-}
-
-/// JSON strings are YAML strings, whatever is in a name.
-std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
-
-std::string named(const std::vector<std::string>& layers) {
-  std::vector<std::string> names;
-  for (const std::string& layer : layers) names.push_back(quoted(layer));
-  return fmt::format("exact_layer_names: [{}]", fmt::join(names, ", "));
-}
-
-constexpr std::string_view kAll = "layer_types: [all]";
-constexpr std::string_view kNoLayer = "DisableQuantizationLayer: {enabled: True}";
-
-std::string without_gemms(const std::vector<std::string_view>& gemms) {
-  return fmt::format("DisableQuantizationGEMM: {{enabled: True, gemms: [{}]}}", fmt::join(gemms, ", "));
-}
-
-std::vector<std::string_view> gemms_but(Gemm gemm) {
-  std::vector<std::string_view> others;
+std::vector<std::string> gemms_but(Gemm gemm) {
+  std::vector<std::string> others;
   for (const Gemm other : kAllGemms) {
-    if (other != gemm) others.push_back(to_string(other));
+    if (other != gemm) others.emplace_back(to_string(other));
   }
   return others;
 }
@@ -69,16 +48,18 @@ std::string fake_operands(RecipeKind recipe, const std::vector<TensorKind>& oper
     gemms.push_back(
         fmt::format("{{gemm: {}, tensors_struct: [{}]}}", to_string(gemm), fmt::join(tensors, ", ")));
   }
-  return section("operands", named(layers),
-                 fmt::format("FakeQuant: {{enabled: True, gemms_struct: [{}]}}", fmt::join(gemms, ", "))) +
-         section("gemms", kAll, kNoLayer);
+  return config_section(
+             "operands", these_layers(layers),
+             fmt::format("FakeQuant: {{enabled: True, gemms_struct: [{}]}}", fmt::join(gemms, ", "))) +
+         config_section("gemms", kAllLayers, kNoGemmQuantized);
 }
 
 Trial gemm_trial(Gemm gemm) {
   return {.kind = "gemm",
           .what = std::string(to_string(gemm)),
-          .in_high_precision = section("gemm", kAll, without_gemms({to_string(gemm)})),
-          .alone_quantized = section("others", kAll, without_gemms(gemms_but(gemm)))};
+          .in_high_precision =
+              config_section("gemm", kAllLayers, gemms_not_quantized({std::string(to_string(gemm))})),
+          .alone_quantized = config_section("others", kAllLayers, gemms_not_quantized(gemms_but(gemm)))};
 }
 
 Trial tensor_trial(RecipeKind recipe, TensorKind tensor, const std::vector<std::string>& layers) {
@@ -95,12 +76,14 @@ Trial tensor_trial(RecipeKind recipe, TensorKind tensor, const std::vector<std::
 std::string others_in_high_precision(const std::string& layer, const std::vector<std::string>& all) {
   std::vector<std::string> others;
   std::ranges::copy_if(all, std::back_inserter(others), [&](const auto& name) { return name != layer; });
-  return others.empty() ? std::string() : section("others", named(others), kNoLayer);
+  return others.empty() ? std::string() : config_section("others", these_layers(others), kNoGemmQuantized);
 }
 
 }  // namespace
 
-std::string everything_in_high_precision() { return section("everything", kAll, kNoLayer); }
+std::string everything_in_high_precision() {
+  return config_section("everything", kAllLayers, kNoGemmQuantized);
+}
 
 std::vector<Trial> sense_trials(std::span<const SensedLayer> layers, bool each_gemm) {
   std::vector<std::string> names;
@@ -121,17 +104,20 @@ std::vector<Trial> sense_trials(std::span<const SensedLayer> layers, bool each_g
   for (const std::string& name : names) {
     trials.push_back({.kind = "layer",
                       .what = name,
-                      .in_high_precision = section("layer", named({name}), kNoLayer),
+                      .in_high_precision = config_section("layer", these_layers({name}), kNoGemmQuantized),
                       .alone_quantized = others_in_high_precision(name, names)});
   }
   if (!each_gemm) return trials;
   for (const std::string& name : names) {
     for (const Gemm gemm : kAllGemms) {
-      trials.push_back({.kind = "gemm of a layer",
-                        .what = fmt::format("{} of {}", to_string(gemm), name),
-                        .in_high_precision = section("gemm", named({name}), without_gemms({to_string(gemm)})),
-                        .alone_quantized = section("gemms", named({name}), without_gemms(gemms_but(gemm))) +
-                                           others_in_high_precision(name, names)});
+      trials.push_back(
+          {.kind = "gemm of a layer",
+           .what = fmt::format("{} of {}", to_string(gemm), name),
+           .in_high_precision = config_section("gemm", these_layers({name}),
+                                               gemms_not_quantized({std::string(to_string(gemm))})),
+           .alone_quantized =
+               config_section("gemms", these_layers({name}), gemms_not_quantized(gemms_but(gemm))) +
+               others_in_high_precision(name, names)});
     }
   }
   return trials;

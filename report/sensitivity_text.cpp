@@ -15,10 +15,6 @@ std::string percent(double share) {
   return std::isfinite(share) ? fmt::format("{:.1f} %", 100.0 * share) : "not finite";
 }
 
-nlohmann::ordered_json number(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-}
-
 constexpr std::string_view kRow = "{:<55} {:>10} {:>10} {:>10} {:>10} {:>10}\n";
 
 void add_kind(std::string& text, const std::string& kind, std::span<const Sensed> rows, std::size_t most) {
@@ -89,20 +85,20 @@ std::string as_text(const Sensitivity& sensitivity, std::size_t rows_of_a_kind) 
 
 std::string as_json(const Sensitivity& sensitivity, int indent) {
   nlohmann::ordered_json json = {{"version", 1},
-                                 {"loss", number(sensitivity.loss)},
-                                 {"loss_high_precision", number(sensitivity.loss_high_precision)},
-                                 {"gradient_error", number(sensitivity.gradient_error)},
-                                 {"update_error", number(sensitivity.update_error)}};
+                                 {"loss", sensitivity.loss},
+                                 {"loss_high_precision", sensitivity.loss_high_precision},
+                                 {"gradient_error", sensitivity.gradient_error},
+                                 {"update_error", sensitivity.update_error}};
   nlohmann::ordered_json& ranked = json["ranked"] = nlohmann::ordered_json::array();
   for (const Sensed& row : sensitivity.ranked) {
     ranked.push_back({{"kind", row.trial.kind},
                       {"what", row.trial.what},
-                      {"gradient_goes", number(row.gradient_goes)},
-                      {"gradient_alone", number(row.gradient_alone)},
-                      {"update_goes", number(row.update_goes)},
-                      {"update_alone", number(row.update_alone)},
-                      {"loss_change", number(row.loss_change)},
-                      {"loss_change_alone", number(row.loss_change_alone)},
+                      {"gradient_goes", row.gradient_goes},
+                      {"gradient_alone", row.gradient_alone},
+                      {"update_goes", row.update_goes},
+                      {"update_alone", row.update_alone},
+                      {"loss_change", row.loss_change},
+                      {"loss_change_alone", row.loss_change_alone},
                       {"yaml", row.trial.in_high_precision}});
   }
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

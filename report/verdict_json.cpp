@@ -1,6 +1,6 @@
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "report/json_values.hpp"
 #include "report/verdict_text.hpp"
 
 namespace amaxscope::report {
@@ -9,19 +9,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
 Json to_json(const Cause& cause) {
   Json places = Json::array();
   for (const Place& place : cause.places)
     places.push_back({{"layer", place.layer}, {"tensor", place.tensor}});
   Json series = Json::array();
   for (const Point& point : cause.series) {
-    series.push_back({{"iteration", point.iteration}, {"value", number(point.value)}});
+    series.push_back({{"iteration", point.iteration}, {"value", json_of(point.value)}});
   }
   return {{"kind", cause.kind},         {"confidence", to_string(cause.confidence)},
           {"sentence", cause.sentence}, {"iteration", cause.iteration},
