@@ -4,17 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string_view>
 
-#include "core/error.hpp"
 #include "launch/json_fields.hpp"
 #include "launch/metrics_lines.hpp"
+#include "report/metrics_file.hpp"
 #include "runtime/sinks/run_file.hpp"
 
 namespace amaxscope::launch {
@@ -114,23 +112,10 @@ void find_missing_ranks(const std::map<std::string, std::set<std::int64_t>>& ran
   }
 }
 
-/// R of rank_R.jsonl.
-std::optional<std::int64_t> rank_of(const std::filesystem::path& file) {
-  constexpr std::string_view kPrefix = "rank_";
-  const std::string name = file.stem().string();
-  std::int64_t rank = -1;
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  const char* const end = name.data() + name.size();
-  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, rank);
-  return parsed.ec == std::errc() && parsed.ptr == end && rank >= 0 ? std::optional(rank) : std::nullopt;
-}
-
 }  // namespace
 
 MetricsCheck check_metrics(const std::filesystem::path& log_dir) {
-  AMAXSCOPE_CHECK(std::filesystem::is_directory(log_dir), ErrorCode::kInput,
-                  "{}: no directory; the log directory of a run is wanted (what --log-dir named)",
-                  log_dir.string());
+  report::require_log_directory(log_dir);
   MetricsCheck check;
   read_runs(log_dir / "run.json", check);
   std::set<std::string> layers;
@@ -142,8 +127,8 @@ MetricsCheck check_metrics(const std::filesystem::path& log_dir) {
     lines.read(path);
     layers.insert(lines.layers().begin(), lines.layers().end());
     steps.insert(lines.steps().begin(), lines.steps().end());
-    if (const auto rank = rank_of(path)) {
-      for (const std::string& run : lines.opened()) ranks_of[run].insert(*rank);
+    if (const auto rank = report::rank_of_metrics(path)) {
+      for (const std::string& run : lines.opened()) ranks_of[run].insert(static_cast<std::int64_t>(*rank));
     }
   }
   find_missing_ranks(ranks_of, check);

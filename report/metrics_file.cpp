@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -203,19 +204,24 @@ void MetricsFile::finish(Reading& reading) {
   too_long_ = false;
 }
 
-/// rank_R.jsonl by R.
-std::map<std::uint64_t, std::filesystem::path> metrics_files(const std::filesystem::path& folder) {
+std::optional<std::uint64_t> rank_of_metrics(const std::filesystem::path& file) {
   constexpr std::string_view kPrefix = "rank_";
   constexpr std::string_view kSuffix = ".jsonl";
+  const std::string name = file.filename().string();
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
+  const char* const last = name.data() + name.size() - kSuffix.size();
+  std::uint64_t rank = 0;
+  const auto parsed = std::from_chars(name.data() + kPrefix.size(), last, rank);
+  constexpr auto kLargest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const bool whole = parsed.ec == std::errc() && parsed.ptr == last && rank <= kLargest;
+  return whole ? std::optional(rank) : std::nullopt;
+}
+
+std::map<std::uint64_t, std::filesystem::path> metrics_files(const std::filesystem::path& folder) {
   std::map<std::uint64_t, std::filesystem::path> files;
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
-    const char* const last = name.data() + name.size() - kSuffix.size();
-    std::uint64_t rank = 0;
-    const auto parsed = std::from_chars(name.data() + kPrefix.size(), last, rank);
-    if (parsed.ec == std::errc() && parsed.ptr == last) files[rank] = at->path();
+    if (const auto rank = rank_of_metrics(at->path())) files[*rank] = at->path();
   }
   return files;
 }

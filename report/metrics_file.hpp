@@ -45,6 +45,8 @@ class MetricsFile {
   bool other_version_ = false;
 };
 
+/// R of rank_R.jsonl; none for another name.
+std::optional<std::uint64_t> rank_of_metrics(const std::filesystem::path& file);
 /// rank_R.jsonl of a folder by R.
 std::map<std::uint64_t, std::filesystem::path> metrics_files(const std::filesystem::path& folder);
 

@@ -13,11 +13,15 @@ bool RecordLine::has_flag(const std::string& stat, const std::string& flag) cons
   return found != flags.end() && std::ranges::find(found->second, flag) != found->second.end();
 }
 
-Reading read_records(const std::filesystem::path& log_dir, RecordVisitor& visitor) {
+void require_log_directory(const std::filesystem::path& log_dir) {
   std::error_code error;
   AMAXSCOPE_CHECK(std::filesystem::is_directory(log_dir, error), ErrorCode::kInput,
                   "{}: no directory; the log directory of a run is wanted (what --log-dir named)",
                   log_dir.string());
+}
+
+Reading read_records(const std::filesystem::path& log_dir, RecordVisitor& visitor) {
+  require_log_directory(log_dir);
   Reading reading;
   read_run_file(log_dir / "run.json", reading);
   for (const auto& [rank, path] : metrics_files(log_dir / "metrics")) {

@@ -92,6 +92,9 @@ struct Reading {
   std::optional<std::int64_t> last_step;
 };
 
+/// Throws Error(kInput) when it is no directory.
+void require_log_directory(const std::filesystem::path& log_dir);
+
 /// Reads run.json and metrics/rank_*.jsonl of log_dir, each once. Lines of more than 4 MiB count as
 /// unreadable. Throws Error(kInput) when log_dir is no directory, and nothing else for what is in it.
 Reading read_records(const std::filesystem::path& log_dir, RecordVisitor& visitor);

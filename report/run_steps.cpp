@@ -39,10 +39,7 @@ struct RunSteps::File final : RecordVisitor {
 };
 
 RunSteps::RunSteps(const std::filesystem::path& log_dir) {
-  std::error_code error;
-  AMAXSCOPE_CHECK(std::filesystem::is_directory(log_dir, error), ErrorCode::kInput,
-                  "{}: no directory; the log directory of a run is wanted (what --log-dir named)",
-                  log_dir.string());
+  require_log_directory(log_dir);
   read_run_file(log_dir / "run.json", reading_);
   for (const auto& [rank, path] : metrics_files(log_dir / "metrics")) {
     files_.push_back(std::make_unique<File>(path, rank));
