@@ -1,28 +1,23 @@
 // `amaxscope blame`: which layers and GEMMs must be in high precision for a training to come out well, by
 // running its command again and again.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <deque>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "core/error.hpp"
+#include "launch/child_process.hpp"
 #include "launch/commands.hpp"
 #include "report/blame.hpp"
 #include "report/records.hpp"
 #include "runtime/config/config.hpp"
-
-extern char** environ;  // NOLINT: of POSIX
+#include "runtime/storage/file.hpp"
 
 namespace amaxscope::launch {
 
@@ -107,27 +102,6 @@ class Outcome final : public report::RecordVisitor {
   std::map<std::string, Errors> layers_;
 };
 
-/// Runs the command as it is, without a shell; its output goes to a file.
-int run_to_file(const std::vector<std::string>& words, const std::filesystem::path& output) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  pid_t child = 0;
-  const int failure = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  AMAXSCOPE_CHECK(failure == 0, ErrorCode::kUsage, "{}: cannot be started: {}", words[0],
-                  std::generic_category().message(failure));
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 class Runs {
  public:
   explicit Runs(const CommandOptions& options) : options_(options), directory_(options.work_dir) {
@@ -194,13 +168,8 @@ class Runs {
 
   void save() const {
     nlohmann::ordered_json json = {{"version", 1}, {"asked", asked()}, {"layers", layers_}};
-    nlohmann::ordered_json& scores = json["scores"] = nlohmann::ordered_json::object();
-    for (const auto& [key, value] : scores_) {
-      scores[key] = std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-    }
-    const std::filesystem::path fresh = state().string() + ".new";
-    write_file(fresh, json.dump(1) + "\n");
-    std::filesystem::rename(fresh, state());
+    json["scores"] = scores_;  // what is not finite becomes null
+    write_file(state(), json.dump(1) + "\n");
   }
 
   [[nodiscard]] std::vector<std::string> asked() const {
@@ -237,9 +206,9 @@ class Runs {
   }
 
   static void write_file(const std::filesystem::path& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    AMAXSCOPE_CHECK(file.flush().good(), ErrorCode::kIo, "{}: cannot be written", path.string());
+    OutputFile file(path);
+    file.write(text);
+    file.commit();
   }
 
   const CommandOptions& options_;

@@ -1,11 +1,10 @@
 #include "launch/progress.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
+
+#include "launch/terminal.hpp"
 
 namespace amaxscope::launch {
 
@@ -13,15 +12,10 @@ namespace {
 constexpr std::int64_t kLines = 10;
 constexpr std::int64_t kBarWidth = 30;
 
-bool stderr_is_terminal() {
-  const char* told = std::getenv("AMAXSCOPE_TERMINAL");
-  return isatty(STDERR_FILENO) == 1 || (told != nullptr && std::string_view(told) == "1");
-}
-
 }  // namespace
 
 Progress::Progress(std::FILE* lines, std::int64_t steps)
-    : bar_(stderr_is_terminal()),
+    : bar_(is_terminal(stderr)),
       stream_(bar_ ? stderr : lines),
       steps_(steps),
       start_(std::chrono::steady_clock::now()) {}

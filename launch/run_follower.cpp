@@ -90,10 +90,7 @@ struct RunFollower::Visitor final : report::RecordVisitor {
 };
 
 RunFollower::RunFollower(std::filesystem::path log_dir) : log_dir_(std::move(log_dir)) {
-  std::error_code error;
-  AMAXSCOPE_CHECK(std::filesystem::is_directory(log_dir_, error), ErrorCode::kInput,
-                  "{}: no directory; the log directory of a run is wanted (what --log-dir named)",
-                  log_dir_.string());
+  report::require_log_directory(log_dir_);
 }
 
 void RunFollower::read_metrics() {

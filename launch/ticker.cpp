@@ -1,21 +1,10 @@
 #include "launch/ticker.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <string_view>
+#include "launch/terminal.hpp"
 
 namespace amaxscope::launch {
-
-namespace {
-
-bool is_terminal(std::FILE* stream) {
-  const char* told = std::getenv("AMAXSCOPE_TERMINAL");
-  return ::isatty(::fileno(stream)) != 0 || (told != nullptr && std::string_view(told) == "1");
-}
-
-}  // namespace
 
 Ticker::Ticker(std::FILE* stream, std::string what, std::int64_t total)
     : stream_(stream), what_(std::move(what)), total_(total), shows_(is_terminal(stream)) {}

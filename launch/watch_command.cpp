@@ -5,11 +5,11 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <string_view>
 #include <thread>
 
 #include "core/error.hpp"
 #include "launch/commands.hpp"
+#include "launch/terminal.hpp"
 #include "launch/watch_text.hpp"
 
 namespace amaxscope::launch {
@@ -22,11 +22,6 @@ struct WatchOptions {
   bool once = false;
 };
 
-bool on_a_terminal() {
-  const char* told = std::getenv("AMAXSCOPE_TERMINAL");
-  return ::isatty(STDOUT_FILENO) != 0 || (told != nullptr && std::string_view(told) == "1");
-}
-
 Screen screen_now() {
   Screen screen;
   winsize size{};
@@ -38,7 +33,7 @@ Screen screen_now() {
     screen.rows = 40;
   }
   const char* no_color = std::getenv("NO_COLOR");
-  screen.color = on_a_terminal() && (no_color == nullptr || *no_color == 0);
+  screen.color = is_terminal(stdout) && (no_color == nullptr || *no_color == 0);
   return screen;
 }
 
@@ -69,7 +64,7 @@ ExitStatus run_watch(const WatchOptions& options) {
                   options.interval);
   RunFollower follower(options.directory);
   PlainOutput plain;
-  const bool redraws = on_a_terminal() && !options.once;
+  const bool redraws = is_terminal(stdout) && !options.once;
   while (true) {
     const RunView view = follower.look(std::chrono::system_clock::now());
     if (options.once) {

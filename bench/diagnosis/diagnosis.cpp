@@ -2,16 +2,12 @@
 // scores the verdicts: kind, layer, tensor, ranks, first iteration. Prints one table. Exit 1 when a clean run
 // is not called healthy or a fault's kind is missed. usage: build/release/bench/diagnosis [--steps N] [--only
 // ID ...] [--keep DIR]
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,9 +16,8 @@
 #include "bench/diagnosis/cases.hpp"
 #include "core/error.hpp"
 #include "features/presets.hpp"
+#include "launch/child_process.hpp"
 #include "report/verdict.hpp"
-
-extern char** environ;
 
 namespace amaxscope::diagnosis {
 namespace {
@@ -35,26 +30,6 @@ struct Options {
   std::vector<std::string> only;
   std::string keep;
 };
-
-/// The status of a command whose output goes to a file.
-int run(const std::vector<std::string>& command, const fs::path& output) {
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  pid_t child = 0;
-  const int failure = posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  AMAXSCOPE_CHECK(failure == 0, ErrorCode::kIo, "{} cannot be started: {}", command[0],
-                  std::generic_category().message(failure));
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
 
 /// A text for the trainer that is the same on every machine.
 void write_text(const fs::path& path) {
@@ -141,7 +116,7 @@ Scored tried(const Case& wanted, const Options& options, const fs::path& folder)
   const auto tp = std::ranges::find(wanted.options, "--tp");
   if (tp != wanted.options.end() && *(tp + 1) == "1") std::erase(command, "--sequence-parallel");
   command.insert(command.end(), wanted.options.begin(), wanted.options.end());
-  const int status = run(command, folder / (name + ".out"));
+  const int status = launch::run_to_file(command, folder / (name + ".out"));
   AMAXSCOPE_CHECK(status == 0, ErrorCode::kIo, "{}: the training ended with status {}; see {}", wanted.id,
                   status, (folder / (name + ".out")).string());
   return scored(wanted, report::judge(logs));
