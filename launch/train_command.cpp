@@ -182,6 +182,21 @@ class Training {
       session_->close();
     });
     summary_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    say_first_effects();
+  }
+
+  /// When what was planted on this rank began to matter, of the faults that can tell.
+  void say_first_effects() const {
+    if (trainer_->faults() == nullptr) return;
+    const auto faults = trainer_->faults()->faults();
+    const auto effects = trainer_->faults()->first_effects();
+    for (std::size_t i = 0; i < faults.size(); ++i) {
+      if (!effects[i]) continue;
+      std::fputs(fmt::format("[rank {}] fault {} of {}: first made a difference at iteration {}\n",
+                             job_.world().rank(), to_string(faults[i].kind), faults[i].layer, *effects[i])
+                     .c_str(),
+                 stderr);
+    }
   }
 
   void save_if_due() {

@@ -33,7 +33,12 @@ void write_nan(const MutableTensorView& values, std::size_t index) {
 }  // namespace
 
 FaultTable::FaultTable(std::vector<Fault> faults, int world_rank)
-    : faults_(std::move(faults)), world_rank_(world_rank) {}
+    : faults_(std::move(faults)), world_rank_(world_rank), first_effects_(faults_.size()) {}
+
+void FaultTable::took_effect(const Fault& fault) const {
+  std::optional<std::int64_t>& first = first_effects_[static_cast<std::size_t>(&fault - faults_.data())];
+  if (!first) first = iteration_;
+}
 
 bool FaultTable::is_now(const Fault& fault) const noexcept {
   if (!fault.iteration) return true;

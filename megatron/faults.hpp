@@ -50,6 +50,13 @@ class FaultTable {
   /// Whether any could strike in this layer.
   [[nodiscard]] bool planted(std::string_view layer) const noexcept;
   [[nodiscard]] std::span<const Fault> faults() const noexcept { return faults_; }
+  /// A fault point that can tell says that this one, which is due, has made a difference. Where it strikes
+  /// and what comes of it can be steps apart: a rank that skips a maximum loses nothing while it holds it.
+  void took_effect(const Fault& fault) const;
+  /// By fault: the first iteration in which that was said on this rank.
+  [[nodiscard]] std::span<const std::optional<std::int64_t>> first_effects() const noexcept {
+    return first_effects_;
+  }
   [[nodiscard]] bool is_here(const Fault& fault) const noexcept {
     return fault.rank.value_or(world_rank_) == world_rank_;
   }
@@ -61,6 +68,8 @@ class FaultTable {
   std::vector<Fault> faults_;
   int world_rank_;
   std::int64_t iteration_ = 0;
+  mutable std::vector<std::optional<std::int64_t>>
+      first_effects_;  ///< fault points hold a table they only read
 };
 
 /// values[index] = NaN for each such fault that is due. f64, f32 or bf16. Throws Error(kUsage) when an index

@@ -45,15 +45,18 @@ std::unique_ptr<Communicator> ForwardingGroup::do_split(int color, int key) {
   return inner().split(color, key, kTag);
 }
 
-AmaxGroupWithGaps::AmaxGroupWithGaps(Communicator& inner, KeepsOwn keeps_own)
-    : ForwardingGroup(inner), inner_(inner), keeps_own_(std::move(keeps_own)) {}
+AmaxGroupWithGaps::AmaxGroupWithGaps(Communicator& inner, const FaultTable& faults, KeepsOwn keeps_own)
+    : ForwardingGroup(inner), inner_(inner), faults_(faults), keeps_own_(std::move(keeps_own)) {}
 
 void AmaxGroupWithGaps::do_all_reduce(const MutableTensorView& io, ReduceOp op) {
   const std::span<std::uint32_t> amaxes = io.values<std::uint32_t>();
   const std::vector<std::uint32_t> own(amaxes.begin(), amaxes.end());
   inner_.all_reduce(io, op, kTag);
   for (std::size_t i = 0; i < own.size(); ++i) {
-    if (keeps_own_(i)) amaxes[i] = own[i];
+    const Fault* const fault = keeps_own_(i);
+    if (fault == nullptr || amaxes[i] == own[i]) continue;
+    faults_.took_effect(*fault);
+    amaxes[i] = own[i];
   }
 }
 

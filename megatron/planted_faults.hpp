@@ -34,11 +34,13 @@ class ForwardingGroup : public Communicator {
 };
 
 /// A group whose amax reductions leave some positions of the buffer as this rank's own. The rank still takes
-/// part in the collective, so that the others neither wait nor see another amax. `inner` must outlive it.
+/// part in the collective, so that the others neither wait nor see another amax. `inner` and the faults must
+/// outlive it; a fault is told when what was kept is not the group's.
 class AmaxGroupWithGaps final : public ForwardingGroup {
  public:
-  using KeepsOwn = std::function<bool(std::size_t position)>;
-  AmaxGroupWithGaps(Communicator& inner, KeepsOwn keeps_own);
+  /// The fault that is due at a position, or null.
+  using KeepsOwn = std::function<const Fault*(std::size_t position)>;
+  AmaxGroupWithGaps(Communicator& inner, const FaultTable& faults, KeepsOwn keeps_own);
 
  protected:
   [[nodiscard]] Communicator& inner() const noexcept override { return inner_; }
@@ -46,6 +48,7 @@ class AmaxGroupWithGaps final : public ForwardingGroup {
 
  private:
   Communicator& inner_;
+  const FaultTable& faults_;
   KeepsOwn keeps_own_;
 };
 

@@ -116,7 +116,8 @@ Communicator* Trainer::amax_group() {
   if (faults_->planted(FaultKind::kSkipAmaxReduction)) {
     // The state reduces the amaxes of all its slots together, in the order of the slots.
     faulty_amax_groups_.push_back(std::make_unique<AmaxGroupWithGaps>(
-        *group, [this](std::size_t slot) { return skips_reduction(*faults_, delayed_->slot(slot).name); }));
+        *group, *faults_,
+        [this](std::size_t slot) { return skipped_reduction(*faults_, delayed_->slot(slot).name); }));
     group = faulty_amax_groups_.back().get();
   }
   return group;

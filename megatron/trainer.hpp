@@ -102,6 +102,8 @@ class Trainer {
   /// Null unless the recipe is delayed scaling.
   [[nodiscard]] const DelayedScalingState* delayed() const noexcept { return delayed_.get(); }
   [[nodiscard]] std::int64_t iteration() const noexcept { return iteration_; }
+  /// Null without planted faults.
+  [[nodiscard]] const FaultTable* faults() const noexcept { return faults_.get(); }
   /// weights_digest of this rank's master weights.
   [[nodiscard]] std::uint64_t digest() const;
 

@@ -40,7 +40,9 @@ std::vector<Case> faults() {
        .kind = "foreign_scale",
        .layer = kQkv,
        .tensor = "activation",
-       .at_ranks = {1}},
+       .at_ranks = {1},
+       // The rank that skips the maximum may hold it itself in the first steps.
+       .when_it_took_effect = true},
       {.id = "P03",
        .options = recipe("delayed", "stale_weight@layer=" + kFc1 + ",iteration=43,microbatch=1",
                          {"--micro-batches", "2"}),

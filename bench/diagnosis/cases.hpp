@@ -23,6 +23,8 @@ struct Case {
   std::vector<std::int64_t> at_ranks = {};  ///< empty: all, or no rank in particular
   std::int64_t iteration = 0;
   std::int64_t within = 0;  ///< iterations: 0 for equalities, the distance of due iterations for the rest
+  /// The right iteration is the one in which the fault first made a difference, as the training says.
+  bool when_it_took_effect = false;
 };
 
 /// The planted faults, by the ids of docs/training.md, and runs that have nothing wrong with them.

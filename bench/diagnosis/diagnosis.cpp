@@ -8,9 +8,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <optional>
+#include <string_view>
 #include <system_error>
 
 #include "bench/diagnosis/cases.hpp"
@@ -77,6 +81,23 @@ Scored scored(const Case& wanted, report::Verdict verdict) {
   return score;
 }
 
+/// What the trainer prints when a fault first made a difference, of all ranks together.
+std::int64_t first_effect(const fs::path& output) {
+  std::ifstream file(output, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  constexpr std::string_view kSaid = "first made a difference at iteration ";
+  std::optional<std::int64_t> first;
+  for (std::size_t at = text.find(kSaid); at != std::string::npos; at = text.find(kSaid, at + 1)) {
+    std::int64_t iteration = 0;
+    const char* const begin = text.data() + at + kSaid.size();
+    if (std::from_chars(begin, text.data() + text.size(), iteration).ec != std::errc()) continue;
+    first = std::min(first.value_or(iteration), iteration);
+  }
+  AMAXSCOPE_CHECK(first.has_value(), ErrorCode::kIo, "{}: does not say when the fault made a difference",
+                  output.string());
+  return *first;
+}
+
 Scored tried(const Case& wanted, const Options& options, const fs::path& folder) {
   std::string name = wanted.id;
   std::ranges::replace_if(
@@ -119,7 +140,9 @@ Scored tried(const Case& wanted, const Options& options, const fs::path& folder)
   const int status = launch::run_to_file(command, folder / (name + ".out"));
   AMAXSCOPE_CHECK(status == 0, ErrorCode::kIo, "{}: the training ended with status {}; see {}", wanted.id,
                   status, (folder / (name + ".out")).string());
-  return scored(wanted, report::judge(logs));
+  Case right = wanted;
+  if (wanted.when_it_took_effect) right.iteration = first_effect(folder / (name + ".out"));
+  return scored(right, report::judge(logs));
 }
 
 std::string mark(bool right) { return right ? "yes" : "NO"; }

@@ -47,8 +47,8 @@ Communicator* amax_group(const LayerContext& context, const LayerDescription& la
         "sequence parallelism",
         to_string(tensor), layer.name, to_string(layer.recipe));
     owner.groups.push_back(std::make_unique<AmaxGroupWithGaps>(
-        *group, [faults = context.faults, name = layer.name, tensor](std::size_t) {
-          return faults->due(FaultKind::kSkipAmaxReduction, name, tensor) != nullptr;
+        *group, *context.faults, [faults = context.faults, name = layer.name, tensor](std::size_t) {
+          return faults->due(FaultKind::kSkipAmaxReduction, name, tensor);
         }));
     group = owner.groups.back().get();
   }
@@ -145,11 +145,11 @@ std::string slot_name(std::string_view layer, TensorKind tensor) {
   return fmt::format("{}.{}", layer, to_string(tensor));
 }
 
-bool skips_reduction(const FaultTable& faults, std::string_view slot) noexcept {
+const Fault* skipped_reduction(const FaultTable& faults, std::string_view slot) noexcept {
   const std::size_t dot = slot.rfind('.');
-  if (dot == std::string_view::npos) return false;
+  if (dot == std::string_view::npos) return nullptr;
   const std::optional<TensorKind> tensor = parse_tensor(slot.substr(dot + 1));
-  return tensor && faults.due(FaultKind::kSkipAmaxReduction, slot.substr(0, dot), *tensor) != nullptr;
+  return tensor ? faults.due(FaultKind::kSkipAmaxReduction, slot.substr(0, dot), *tensor) : nullptr;
 }
 
 }  // namespace amaxscope::megatron

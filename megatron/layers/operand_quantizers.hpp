@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "megatron/context.hpp"
+#include "megatron/faults.hpp"
 #include "runtime/layer.hpp"
 #include "runtime/session.hpp"
 
@@ -24,7 +25,7 @@ LayerQuantizers make_operand_quantizers(const LayerContext& context, const Layer
 
 /// "decoder.layers.1.mlp.linear_fc1.weight": the name of a delayed-scaling slot.
 std::string slot_name(std::string_view layer, TensorKind tensor);
-/// Whether an amax reduction of this slot is to be left out now; the inverse of slot_name.
-bool skips_reduction(const FaultTable& faults, std::string_view slot) noexcept;
+/// The fault that has the amax reduction of this slot left out now, or null; the inverse of slot_name.
+const Fault* skipped_reduction(const FaultTable& faults, std::string_view slot) noexcept;
 
 }  // namespace amaxscope::megatron

@@ -153,6 +153,7 @@ struct LinearRun {
   std::vector<double> output;
   std::vector<double> dx;
   std::vector<double> dweight;
+  std::optional<std::int64_t> first_effect;  ///< of the fault, on this rank
 };
 
 /// Forward and backward of one column-parallel layer on two ranks with sequence parallelism and current
@@ -176,6 +177,7 @@ std::vector<LinearRun> run_column(const std::string& fault, RecipeKind recipe = 
     run.output = to_doubles(layer.forward(std::move(x), kForward, &saved).view());
     run.dx = to_doubles(layer.backward(random_tensor(DType::kF32, {4, 2}, 9), kBackward, saved).view());
     run.dweight = to_doubles(layer.weight().gradient.view());
+    if (!faults.empty()) run.first_effect = table.first_effects()[0];
   });
   return runs;
 }
@@ -248,6 +250,22 @@ TEST(FaultPoints, SkippedReductionDecodesForeignCodesWithTheOwnScale) {
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_NEAR(runs[1].output[i], clean[1].output[i] * 10, 2.0 * std::abs(clean[1].output[i]));
   }
+}
+
+// It strikes from the first step on, and makes no difference on the rank whose own amax is the group's.
+TEST(FaultPoints, ASkippedReductionSaysWhenItMadeADifference) {
+  const auto effect = [](const std::string& rank, std::size_t of) {
+    return run_column("skip_amax_reduction@layer=fc,rank=" + rank)[of].first_effect;
+  };
+  EXPECT_EQ(effect("0", 0), 0);
+  EXPECT_EQ(effect("0", 1), std::nullopt);
+  EXPECT_EQ(effect("1", 1), std::nullopt);
+  FaultTable table({parse_fault("skip_amax_reduction@layer=fc")}, 0);
+  table.begin_iteration(7);
+  table.took_effect(table.faults()[0]);
+  table.begin_iteration(8);
+  table.took_effect(table.faults()[0]);
+  EXPECT_EQ(table.first_effects()[0], 7);
 }
 
 TEST(FaultPoints, ScaleOffStrikesOneRank) {

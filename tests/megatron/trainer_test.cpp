@@ -247,10 +247,10 @@ TEST(Trainer, RefusesNoMicroBatches) {
 TEST(SlotName, IsTheInverseOfTheFaultLookup) {
   const FaultTable faults({parse_fault("skip_amax_reduction@layer=a.b,tensor=gradient")}, 0);
   EXPECT_EQ(slot_name("a.b", TensorKind::kGradient), "a.b.gradient");
-  EXPECT_TRUE(skips_reduction(faults, "a.b.gradient"));
-  EXPECT_FALSE(skips_reduction(faults, "a.b.weight"));
-  EXPECT_FALSE(skips_reduction(faults, "a.c.gradient"));
-  EXPECT_FALSE(skips_reduction(faults, "gradient"));
+  EXPECT_EQ(skipped_reduction(faults, "a.b.gradient"), &faults.faults()[0]);
+  EXPECT_EQ(skipped_reduction(faults, "a.b.weight"), nullptr);
+  EXPECT_EQ(skipped_reduction(faults, "a.c.gradient"), nullptr);
+  EXPECT_EQ(skipped_reduction(faults, "gradient"), nullptr);
 }
 
 }  // namespace
