@@ -31,8 +31,11 @@ bool has_both_orientations(const InspectedTensor& tensor) {
   return tensor.kind == TensorKind::kActivation || tensor.kind == TensorKind::kWeight;
 }
 
-ColumnSplit column_split(const InspectedTensor& tensor) {
-  if (tensor.layout != Layout::kShard1 || tensor.tp_group == nullptr) return {};
+/// Columns of a tensor that is split along dimension 1 are other columns on each rank, rows of one that is
+/// split along dimension 0 other rows; what is not split so adds up.
+LineSplit line_split(const InspectedTensor& tensor, Lines lines) {
+  const Layout split = lines == Lines::kColumns ? Layout::kShard1 : Layout::kShard0;
+  if (tensor.layout != split || tensor.tp_group == nullptr) return {};
   return {.parts = tensor.tp_group->size(), .part = tensor.tp_group->rank()};
 }
 
@@ -92,9 +95,11 @@ std::vector<LogTensorStats::Measure> LogTensorStats::measures_for(const FeatureP
     } else if (request.name == "outliers") {
       const int threshold = parameter(*this, request, "threshold", 10);
       declare(feed_outliers, [&] { return std::make_unique<OutlierAccumulator>(threshold); });
-    } else if (request.name == "outlier_channels") {
+    } else if (request.name == "outlier_channels" || request.name == "outlier_rows") {
+      const Lines lines = request.name == "outlier_rows" ? Lines::kRows : Lines::kColumns;
       const int top = parameter(*this, request, "top", 4);
-      declare(feed_channels, [&] { return std::make_unique<ChannelAccumulator>(top, column_split(tensor)); });
+      declare(feed_channels,
+              [&] { return std::make_unique<ChannelAccumulator>(lines, top, line_split(tensor, lines)); });
     } else if (std::ranges::find(UpdateAccumulator::known_names(), request.name) ==
                UpdateAccumulator::known_names().end()) {
       moments.push_back(request.name);
@@ -127,7 +132,8 @@ void LogTensorStats::keep_channels(const InspectedTensor& tensor, const StatCell
   for (const Phase phase : {tensor.training_phase, Phase::kEval}) {
     auto& channels = static_cast<ChannelAccumulator&>(cell.of(phase));
     kept_.keep(
-        fmt::format("{} {} {} {}", tensor.layer, tensor.name, phase == Phase::kEval ? "eval" : "training",
+        // The second form of what is saved: one of the first is left alone.
+        fmt::format("{} {} {} {} (2)", tensor.layer, tensor.name, phase == Phase::kEval ? "eval" : "training",
                     channels.id()),
         [&channels] { return channels.saved(); },
         [&channels](const KeptState::Words& words) { channels.restore(words); });

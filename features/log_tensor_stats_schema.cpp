@@ -41,9 +41,14 @@ std::vector<StatSchema> magnitude_statistics() {
        .addition = true},
       {.name = "outlier_channels",
        .doc =
-           "The columns with most energy: index in the whole tensor, share of its energy, and in how many of "
-           "the last 16 due steps the column was among the top.",
+           "The columns with most energy: index in the whole tensor, share of its energy, in how many of the "
+           "last 16 due steps the column was among the top, which tensor-parallel rank holds it, and since "
+           "when its share has been rising.",
        .parameters = {positive("top", "4", "How many columns.")},
+       .addition = true},
+      {.name = "outlier_rows",
+       .doc = "The same of rows: of a weight the output channels, of an activation the tokens.",
+       .parameters = {positive("top", "4", "How many rows.")},
        .addition = true},
   };
 }

@@ -55,8 +55,13 @@ diagnose_numbers:
   transformer_engine:
     LogTensorStats:
       enabled: True
-      tensors: [activation, weight, gradient]
-      stats: [cur_amax, peak_rms, nan, inf, {outlier_channels: {top: 2}}]
+      tensors_struct:
+        - tensor: activation
+          stats: [cur_amax, peak_rms, nan, inf, {outlier_channels: {top: 2}}]
+        - tensor: weight
+          stats: [cur_amax, peak_rms, nan, inf, {outlier_channels: {top: 2}}, {outlier_rows: {top: 2}}]
+        - tensor: gradient
+          stats: [cur_amax, peak_rms, nan, inf, {outlier_channels: {top: 2}}]
       freq: 5
     LogFp8TensorStats:
       enabled: True

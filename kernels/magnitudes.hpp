@@ -36,5 +36,7 @@ std::uint64_t count_above(std::span<const std::uint64_t> magnitudes, double limi
 
 /// Sums of squares of the finite elements of each column, in double; into: one for each of x.cols().
 void add_column_energies(const TensorView& x, std::span<double> into);
+/// The same of each row; into: one for each of x.rows().
+void add_row_energies(const TensorView& x, std::span<double> into);
 
 }  // namespace amaxscope

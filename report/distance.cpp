@@ -70,18 +70,19 @@ std::string base_name(const std::string& stat) {
     break;
   }
   if (name.ends_with(kDirection)) name.remove_suffix(kDirection.size());
-  // "outlier_channel_2_energy%", "worst_block_3_error%": the same statistic of the next in order.
+  // "outlier_row_2_energy%", "worst_block_3_error%": the same statistic of the next in order.
   std::string base(name);
   std::erase_if(base, [](char c) { return c >= '0' && c <= '9'; });
-  return base.empty() || !(name.starts_with("outlier_channel_") || name.starts_with("worst_block_"))
-             ? std::string(name)
-             : base;
+  const bool numbered = name.starts_with("outlier_channel_") || name.starts_with("outlier_row_") ||
+                        name.starts_with("worst_block_");
+  return base.empty() || !numbered ? std::string(name) : base;
 }
 
 Measure measure_of(std::string_view base) {
   if (base == "histogram") return Measure::kOfTotal;
   if (base.ends_with("_id") || base.starts_with("worst_block_") || base.ends_with("_due_steps") ||
-      base == "scale_age" || base == "amax_reversals" || base == "steps_to_saturation") {
+      base.ends_with("_since") || base.ends_with("_tp_rank") || base == "scale_age" ||
+      base == "amax_reversals" || base == "steps_to_saturation") {
     return Measure::kNone;
   }
   if (base.ends_with('%') || is_one_of(base, kPlain)) return Measure::kPlain;

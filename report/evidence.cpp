@@ -10,13 +10,17 @@ namespace amaxscope::report {
 namespace {
 
 /// The statistics that a rule reads. Everything else passes by.
-constexpr std::array<std::string_view, 25> kSpeaking = {"cur_amax",
+constexpr std::array<std::string_view, 29> kSpeaking = {"cur_amax",
                                                         "nan",
                                                         "inf",
                                                         "rms",
                                                         "peak_rms",
                                                         "outlier_channel_1_id",
                                                         "outlier_channel_1_energy%",
+                                                        "outlier_channel_1_since",
+                                                        "outlier_channel_1_tp_rank",
+                                                        "outlier_row_1_id",
+                                                        "outlier_row_1_since",
                                                         "saturated%",
                                                         "saturated_energy%",
                                                         "saturated_blocks%",
@@ -41,6 +45,7 @@ constexpr std::size_t kManyTensors = 4'000;  ///< beyond them each gets fewer po
 constexpr std::size_t kPointsOfOneOfMany = 32;
 constexpr std::size_t kPointsOfAScalar = 4096;
 constexpr std::size_t kMostRanks = 1U << 17;
+constexpr std::size_t kMostGroups = 64;
 constexpr std::size_t kMostFormats = 16;
 constexpr std::string_view kComparisons = "checked/";
 
@@ -80,6 +85,7 @@ void Evidence::record(const RecordLine& line) {
   // A scale is at its initial value in a tensor's first step; one that stays there is no start any more.
   const std::size_t points = tensor.order > kManyTensors ? kPointsOfOneOfMany : kPointsOfATensor;
   const bool fresh = tensor.lines++ < kFreshLines;
+  if (!tensor.group && line.stats.contains("outlier_channel_1_tp_rank")) tensor.group = group_of(line);
   for (const auto& [stat, value] : line.stats) {
     if (!speaks(stat)) continue;
     measured_.insert(stat);
@@ -92,6 +98,15 @@ void Evidence::record(const RecordLine& line) {
     if (fresh && line.has_flag(stat, "no_history")) continue;
     tensor.stats.try_emplace(stat, points).first->second.add(line.iteration, value);
   }
+}
+
+std::optional<std::size_t> Evidence::group_of(const RecordLine& line) {
+  if (line.group.empty() || line.group.size() > kMostRanks) return std::nullopt;
+  const auto known = std::ranges::find(groups_, line.group);
+  if (known == groups_.end() && groups_.size() >= kMostGroups) return std::nullopt;
+  const auto number = static_cast<std::size_t>(known - groups_.begin());
+  if (known == groups_.end()) groups_.push_back(line.group);
+  return number;
 }
 
 void Evidence::scalars(std::int64_t iteration, const std::map<std::string, double>& values) {

@@ -39,6 +39,7 @@ struct TensorSeries {
   std::map<std::string, std::string> what_ifs;  ///< statistic -> format of the what-if
   std::map<std::string, Series> stats;          ///< training phases only, without a first step's "no_history"
   std::optional<std::int64_t> nonfinite;        ///< first iteration with a NaN or Inf counted, on any rank
+  std::optional<std::size_t> group;  ///< of the ranks that a split tensor's outliers are counted over
   [[nodiscard]] const Series* find(const std::string& stat) const;
 };
 
@@ -57,6 +58,10 @@ class Evidence final : public RecordVisitor {
   }
   [[nodiscard]] const std::map<std::string, Series>& scalars() const noexcept { return scalars_; }
   [[nodiscard]] const Series* scalar(const std::string& name) const;
+  /// World ranks.
+  [[nodiscard]] const std::vector<std::int64_t>& group(std::size_t number) const {
+    return groups_.at(number);
+  }
   /// Comparisons that a check ("I1") made, over all steps.
   [[nodiscard]] double comparisons(const std::string& check) const;
   /// Whether any record has the statistic.
@@ -65,6 +70,9 @@ class Evidence final : public RecordVisitor {
   [[nodiscard]] std::uint64_t left_out() const noexcept { return left_out_; }
 
  private:
+  /// The number of the line's group; none: there is no room for it.
+  std::optional<std::size_t> group_of(const RecordLine& line);
+
   static constexpr std::size_t kMostTensors = 50'000;
   static constexpr std::size_t kMostFindings = 20'000;
   static constexpr std::size_t kMostScalars = 1'000;
@@ -73,6 +81,7 @@ class Evidence final : public RecordVisitor {
   std::map<std::tuple<std::string, std::string, std::string>, Found> findings_;
   std::map<std::string, Series> scalars_;
   std::map<std::string, double> comparisons_;
+  std::vector<std::vector<std::int64_t>> groups_;  ///< each once
   std::set<std::string, std::less<>> measured_;
   std::uint64_t records_ = 0;
   std::uint64_t left_out_ = 0;

@@ -32,6 +32,20 @@ std::vector<Cause> precision_causes(const Evidence& evidence) {
   return exact;
 }
 
+/// The ranks that hold a channel: those of the tensor's group with this place in their tensor-parallel group,
+/// whose ranks follow one another (collectives/process_groups.hpp).
+void name_ranks(Cause& cause, const Evidence& evidence, const Reading& reading) {
+  if (!cause.tp_rank || reading.runs.empty()) return;
+  const auto& parallel = reading.runs.back().parallel;
+  const auto tp = parallel.find("tp");
+  const auto tensor = evidence.tensors().find(cause.places.front());
+  if (tp == parallel.end() || tp->second < 2 || tensor == evidence.tensors().end() || !tensor->second.group)
+    return;
+  for (const std::int64_t rank : evidence.group(*tensor->second.group)) {
+    if (rank % tp->second == *cause.tp_rank) cause.ranks.push_back(rank);
+  }
+}
+
 /// Names of checks and kinds that found something.
 std::vector<std::string> found_by(const Evidence& evidence, const std::vector<Cause>& causes) {
   std::vector<std::string> names;
@@ -148,6 +162,7 @@ Verdict judge(const Evidence& evidence, Reading reading) {
   verdict.records = evidence.records();
   if (!verdict.reading.runs.empty()) verdict.other_paths = verdict.reading.runs.back().other_paths;
   std::vector<Cause> causes = precision_causes(evidence);
+  for (Cause& cause : causes) name_ranks(cause, evidence, verdict.reading);
   std::vector<Cause> trouble = training_trouble(evidence);
   if (causes.empty() &&
       (verdict.reading.completed_steps == 0 || (evidence.records() == 0 && evidence.scalars().empty()))) {

@@ -12,9 +12,7 @@ namespace {
 
 constexpr std::size_t kInARow = 3;
 constexpr std::int64_t kSpan = 10;
-constexpr double kLost = 20.0;           ///< percent of the updates of a parameter
-constexpr double kChannelBefore = 25.0;  ///< percent of the energy
-constexpr double kChannelNow = 40.0;
+constexpr double kLost = 20.0;          ///< percent of the updates of a parameter
 constexpr std::size_t kWindow = 16;     ///< steps that a jump is compared with
 constexpr double kGradientJump = 10.0;  ///< times; one alone is no sign, healthy runs have them
 constexpr double kLossJump = 1.5;
@@ -56,39 +54,6 @@ std::vector<Point> around(const Series& series, std::int64_t iteration) {
   for (std::size_t i = index > 1 ? index - 2 : 0; i < std::min(all.size(), index + 3); ++i)
     points.push_back(all[i]);
   return points;
-}
-
-/// A weight whose largest element grows steadily.
-struct Growth {
-  Place place;
-  double percent_a_step = 0;
-  std::int64_t since = 0;  ///< where its exponential meets the level of before
-};
-
-/// Of the weights in the same block of the model ("decoder.layers.1.mlp."), the one that grows most.
-std::optional<Growth> growing_weight(const Evidence& evidence, const std::string& layer) {
-  constexpr double kTimes = 3.0;
-  const std::string block = layer.substr(0, layer.rfind('.') + 1);
-  std::optional<Growth> most;
-  for (auto at = evidence.tensors().lower_bound({block, ""}); at != evidence.tensors().end(); ++at) {
-    const auto& [place, tensor] = *at;
-    if (!place.layer.starts_with(block)) break;
-    const Series* amax = tensor.find("cur_amax");
-    if (amax == nullptr || place.tensor != "weight" || amax->points().size() < 4 * kInARow) continue;
-    const auto points = amax->points();
-    const auto late = part(points, points.size() / 2, points.size());
-    const double before = median(part(points, 0, points.size() / 4));
-    if (!(before > 0) || !(late.back().value > kTimes * before)) continue;
-    if (!std::ranges::is_sorted(late, {}, &Point::value) || !(late.front().value > 0)) continue;
-    const double slope = std::log2(late.back().value / late.front().value) /
-                         static_cast<double>(late.back().iteration - late.front().iteration);
-    if (!(slope > 0)) continue;
-    const double percent = 100 * (std::exp2(slope) - 1);
-    if (most && most->percent_a_step >= percent) continue;
-    const auto steps = static_cast<std::int64_t>(std::log2(late.back().value / before) / slope);
-    most = Growth{place, percent, std::max(points.front().iteration, late.back().iteration - steps)};
-  }
-  return most;
 }
 
 }  // namespace
@@ -137,70 +102,6 @@ std::vector<Cause> lost_updates(const Evidence& evidence) {
       "True\n      "
       "stats: [lost_updates%, update_ratio]\n      freq: 10\n";
   return {cause};
-}
-
-std::vector<Cause> outlier_channels(const Evidence& evidence) {
-  std::vector<Cause> causes;
-  for (const auto* entry : evidence.in_order()) {
-    const auto& [place, tensor] = *entry;
-    const Series* energy = tensor.find("outlier_channel_1_energy%");
-    const Series* id = tensor.find("outlier_channel_1_id");
-    if (energy == nullptr || id == nullptr || place.tensor != "activation") continue;
-    const auto points = energy->points();
-    const auto ids = id->points();
-    if (points.size() < 4 * kInARow || ids.empty()) continue;
-    if (!(median(part(points, 0, points.size() / 4)) < kChannelBefore)) continue;
-    // The one that leads at the most points of the last quarter, and takes over there.
-    std::map<std::int64_t, std::size_t> leads;
-    const std::int64_t late = points[points.size() - std::max(kInARow, points.size() / 4)].iteration;
-    for (const Point& point : ids) {
-      if (point.iteration >= late) ++leads[static_cast<std::int64_t>(point.value)];
-    }
-    const auto leader = std::ranges::max_element(leads, {}, [](const auto& each) { return each.second; });
-    if (leader == leads.end() || leader->second < kInARow) continue;
-    std::vector<Point> taken;  // its energy, wherever it led
-    for (const Point& point : ids) {
-      if (static_cast<std::int64_t>(point.value) != leader->first) continue;
-      const auto at = std::ranges::find(points, point.iteration, &Point::iteration);
-      if (at != points.end()) taken.push_back(*at);
-    }
-    std::vector<Point> last(taken.end() - static_cast<std::ptrdiff_t>(std::min(taken.size(), kInARow)),
-                            taken.end());
-    if (!(median(last) > kChannelNow)) continue;
-    Cause cause;
-    cause.kind = "outlier_channel";
-    cause.confidence = Confidence::kLikely;
-    cause.sampled = true;
-    cause.iteration = taken.front().iteration;
-    cause.channel = leader->first;
-    cause.places = {place};
-    cause.gemms = gemms_of(place.tensor, "");
-    for (std::size_t i = 0; i < taken.size(); i += std::max<std::size_t>(1, taken.size() / 4))
-      cause.series.push_back(taken[i]);
-    cause.series_name = fmt::format("percent of the energy in channel {}", leader->first);
-    cause.sentence =
-        fmt::format("one channel takes over: channel {} of {}", leader->first, named(cause.places));
-    cause.why = {
-        "it leads due step after due step and its share grows: a channel that the weights feed, not a token",
-        "with one scale for the tensor the other channels are pressed towards zero"};
-    if (const auto growth = growing_weight(evidence, place.layer)) {
-      cause.iteration = std::min(cause.iteration, growth->since);
-      cause.why.insert(
-          cause.why.begin(),
-          fmt::format("the largest element of {} grows by {:.1f} % a step, since about iteration {}",
-                      named({growth->place}), growth->percent_a_step, growth->since));
-    }
-    cause.actions = {
-        "look at the weights that make this channel (under SwiGLU the gate and up rows that have aligned); "
-        "weight decay, clipping or smoothing of that channel stop it",
-        "until then keep this GEMM's activation in block scales or in high precision"};
-    cause.expect = "the share of the channel stops growing";
-    cause.yaml =
-        yaml_section("spare_this_gemm", cause.places,
-                     "    DisableQuantizationGEMM:\n      enabled: True\n      gemms: [fprop, wgrad]\n");
-    causes.push_back(std::move(cause));
-  }
-  return causes;
 }
 
 std::vector<Cause> training_trouble(const Evidence& evidence) {

@@ -40,6 +40,8 @@ struct Cause {
   std::string phase;
   std::vector<std::string> gemms;
   std::optional<std::int64_t> channel;
+  std::optional<std::int64_t>
+      tp_rank;                   ///< of the ranks that hold the channel; the judge names them in `ranks`
   std::vector<std::string> why;  ///< what separates it from its neighbours
   std::vector<Point> series;     ///< of `series_name`, a few points
   std::string series_name;

@@ -95,23 +95,47 @@ std::uint64_t count_above(std::span<const std::uint64_t> magnitudes, double limi
   return count;
 }
 
+namespace {
+
+/// What is not finite counts as 0.
+template <class T>
+double energy_of(T element) noexcept {
+  const float value = to_float(element);
+  const double kept = magnitude_of(value) < kInfinity ? static_cast<double>(value) : 0.0;
+  return kept * kept;
+}
+
+/// take(row, the elements of the row).
+template <class Take>
+void for_each_row(std::string_view operation, const TensorView& x, const Take& take) {
+  cpu::with_compute_type(operation, "x", x, [&]<class T>(std::type_identity<T>) {
+    if (x.numel() == 0) return;
+    const T* data = cpu::data_of<T>(x);
+    const auto width = static_cast<std::size_t>(x.cols());
+    for (std::int64_t row = 0; row < x.rows(); ++row)
+      take(static_cast<std::size_t>(row), std::span<const T>(data + row * x.row_stride(), width));
+  });
+}
+
+}  // namespace
+
 void add_column_energies(const TensorView& x, std::span<double> into) {
   constexpr std::string_view kOperation = "column energies";
   require_host(kOperation, "x", x);
   AMAXSCOPE_CHECK(into.size() == static_cast<std::size_t>(x.cols()), ErrorCode::kUsage,
                   "{}: {} sums for {} columns", kOperation, into.size(), x.cols());
-  cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
-    if (x.numel() == 0) return;
-    const T* data = cpu::data_of<T>(x);
-    for (std::int64_t row = 0; row < x.rows(); ++row) {
-      const T* values = data + row * x.row_stride();
-      for (std::size_t col = 0; col < into.size(); ++col) {
-        const float value = to_float(values[col]);
-        const bool finite = magnitude_of(value) < kInfinity;
-        const double kept = finite ? static_cast<double>(value) : 0.0;
-        into[col] += kept * kept;
-      }
-    }
+  for_each_row(kOperation, x, [&]<class T>(std::size_t, std::span<const T> values) {
+    for (std::size_t col = 0; col < values.size(); ++col) into[col] += energy_of(values[col]);
+  });
+}
+
+void add_row_energies(const TensorView& x, std::span<double> into) {
+  constexpr std::string_view kOperation = "row energies";
+  require_host(kOperation, "x", x);
+  AMAXSCOPE_CHECK(into.size() == static_cast<std::size_t>(x.rows()), ErrorCode::kUsage,
+                  "{}: {} sums for {} rows", kOperation, into.size(), x.rows());
+  for_each_row(kOperation, x, [&]<class T>(std::size_t row, std::span<const T> values) {
+    for (const T value : values) into[row] += energy_of(value);
   });
 }
 

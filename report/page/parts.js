@@ -44,7 +44,7 @@ const extentOf = (list) => {
   return extent;
 };
 
-const wantsLog = (extent, stat) => extent.low >= 0 && extent.high > 30 * extent.positive && !/sqnr|cosine|_id$|_due_steps$/.test(stat);
+const wantsLog = (extent, stat) => extent.low >= 0 && extent.high > 30 * extent.positive && !/sqnr|cosine|_id$|_due_steps$|_since$|_tp_rank$/.test(stat);
 
 /** At most `most` round numbers from low to high. */
 const ticksOf = (low, high, most) => {

@@ -126,6 +126,17 @@ TEST(ColumnEnergies, SumsOfSquaresOfWhatIsFinite) {
   EXPECT_EQ(energies[0], 11.0 + 90000.0);
 }
 
+TEST(RowEnergies, SumsOfSquaresOfWhatIsFinite) {
+  std::vector<double> energies(2, 1.0);
+  const PaddedMatrix<float> x({1, -2, kNaN, 3, kInf, 2}, {2, 3}, 5, kNaN);
+  add_row_energies(x.view(), energies);
+  EXPECT_EQ(energies[0], 6.0);
+  EXPECT_EQ(energies[1], 14.0);
+  std::vector<double> none;
+  add_row_energies(TensorView(nullptr, DType::kF16, {0, 3}), none);
+  EXPECT_THROW(add_row_energies(x.view(), none), Error);
+}
+
 TEST(Magnitudes, RefuseWhatTheyCannotRead) {
   ExponentHistogram counts;
   std::vector<double> energies(1);

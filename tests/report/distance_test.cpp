@@ -22,6 +22,7 @@ TEST(Distance, NamesLoseRecipeDirectionAndNumber) {
   EXPECT_EQ(base_name("fp8_current_scaling_sqnr"), "sqnr");
   EXPECT_EQ(base_name("histogram_2^-3"), "histogram");
   EXPECT_EQ(base_name("outlier_channel_2_energy%"), "outlier_channel__energy%");
+  EXPECT_EQ(base_name("outlier_row_12_since"), "outlier_row__since");
   EXPECT_EQ(base_name("l2_norm"), "l2_norm") << "a number that is part of the name stays";
 }
 
@@ -50,6 +51,8 @@ TEST(Distance, CountsMustBeEqualAndIdsNeed) {
   EXPECT_EQ(apart("numel", 100, 101), kInf);
   EXPECT_EQ(apart("nan", 0, 1), kInf);
   EXPECT_EQ(apart("outlier_channel_1_id", 3, 77), 0) << "which channel leads is decided by a hair";
+  EXPECT_EQ(apart("outlier_row_1_since", 20, 25), 0);
+  EXPECT_EQ(apart("outlier_channel_1_tp_rank", 0, 1), 0);
 }
 
 TEST(Distance, WhatIsNotFinite) {

@@ -259,6 +259,49 @@ TEST_F(Judge, TheWeightThatMakesTheChannelSaysSinceWhen) {
   EXPECT_THAT(verdict().cause->why, Contains(HasSubstr("a.mlp.fc1 weight grows by 5.0 % a step")));
 }
 
+// The same weight, whose largest element another row holds until iteration 40: the row that grows knows since
+// when, the largest element does not. The records are of ranks 0 and 1, tp 2; the channel is tp rank 1's.
+TEST_F(Judge, TheRowThatGrowsSaysSinceWhenAndTheRecordsWhoseChannelItIs) {
+  const auto weights = [](int last_row) {
+    return [last_row](int i) {
+      return fmt::format(R"("cur_amax":{},"outlier_row_1_id":{},"outlier_row_1_energy%":1{})",
+                         i <= 8 ? 1.0 : std::pow(1.05, 5.0 * (i - 8)),
+                         i < 10   ? 3
+                         : i < 23 ? 140
+                                  : last_row,
+                         i < 11 ? "" : R"(,"outlier_row_1_since":20)");
+    };
+  };
+  const auto channel = [](int i) {
+    return fmt::format(
+        R"("outlier_channel_1_id":{},"outlier_channel_1_energy%":{},"outlier_channel_1_tp_rank":{})",
+        i < 14 ? i : 70, i < 14 ? 5 : 80, i < 14 ? 0 : 1);
+  };
+  series("a.mlp.fc1", "weight", 24, weights(140));
+  series("a.mlp.fc2", "activation", 24, channel);
+  EXPECT_EQ(verdict().cause->kind, "outlier_channel");
+  EXPECT_EQ(verdict().cause->iteration, 20);
+  EXPECT_THAT(verdict().cause->ranks, ElementsAre(1));
+  EXPECT_THAT(verdict().cause->why,
+              Contains(HasSubstr("row 140 of a.mlp.fc1 weight has grown since iteration 20")));
+  // A row that no longer leads at the end is not the one that grows.
+  series("b.mlp.fc1", "weight", 24, weights(141));
+  series("b.mlp.fc2", "activation", 24, channel);
+  ASSERT_FALSE(verdict().also.empty());
+  EXPECT_EQ(verdict().also[0].places[0].layer, "b.mlp.fc2");
+  EXPECT_EQ(verdict().also[0].iteration, 40);
+}
+
+// Without a weight that says more, the channel's own past.
+TEST_F(Judge, AChannelKnowsItsOwnPast) {
+  series("a.fc2", "activation", 24, [](int i) {
+    return fmt::format(R"("outlier_channel_1_id":{},"outlier_channel_1_energy%":{}{})", i < 14 ? i : 70,
+                       i < 14 ? 5 : 80, i < 16 ? "" : R"(,"outlier_channel_1_since":45)");
+  });
+  EXPECT_EQ(verdict().cause->iteration, 45);
+  EXPECT_TRUE(verdict().cause->ranks.empty());
+}
+
 TEST_F(Judge, SumsThatLoseMoreThanOperands) {
   series("a.fc1", "wgrad", 3, [](int) { return R"("error_from_accumulation%":90,"relative_error":0.05)"; });
   // In high precision all of next to nothing is the sum's.

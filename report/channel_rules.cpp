@@ -1,0 +1,182 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/rules.hpp"
+#include "report/words.hpp"
+
+namespace amaxscope::report {
+
+namespace {
+
+constexpr std::size_t kInARow = 3;
+constexpr double kBefore = 25.0;  ///< percent of the energy
+constexpr double kNow = 40.0;
+constexpr double kTimes = 3.0;  ///< that the largest element of a growing weight has become larger
+
+std::span<const Point> last_of(std::span<const Point> points, std::size_t count) {
+  return points.last(std::min(points.size(), count));
+}
+
+/// The value at an iteration, if there is one.
+std::optional<double> at(const Series* series, std::int64_t iteration) {
+  if (series == nullptr) return std::nullopt;
+  const auto points = series->points();
+  const auto found = std::ranges::find(points, iteration, &Point::iteration);
+  return found != points.end() ? std::optional(found->value) : std::nullopt;
+}
+
+/// A row of a weight that stands out.
+struct Row {
+  std::int64_t id = 0;
+  std::int64_t since = 0;  ///< its share of the energy rises
+};
+
+/// The row that leads in the last records, when it is known since when it rises.
+std::optional<Row> risen_row(const TensorSeries& weight) {
+  const Series* id = weight.find("outlier_row_1_id");
+  if (id == nullptr || id->points().size() < kInARow) return std::nullopt;
+  const auto last = last_of(id->points(), kInARow);
+  const double leader = last.back().value;
+  if (!std::ranges::all_of(last, [&](const Point& point) { return point.value == leader; }))
+    return std::nullopt;
+  const auto since = at(weight.find("outlier_row_1_since"), last.back().iteration);
+  if (!since) return std::nullopt;
+  return Row{static_cast<std::int64_t>(leader), static_cast<std::int64_t>(*since)};
+}
+
+/// A weight whose largest element grows steadily.
+struct Growth {
+  Place place;
+  double percent_a_step = 0;
+  std::int64_t since =
+      0;  ///< where its exponential meets the level of before, which other elements may hold up
+  std::optional<Row> row;  ///< the one that grows: known since when by its own past
+};
+
+/// Of the weights in the same block of the model ("decoder.layers.1.mlp."), the one that grows most.
+std::optional<Growth> growing_weight(const Evidence& evidence, const std::string& layer) {
+  const std::string block = layer.substr(0, layer.rfind('.') + 1);
+  std::optional<Growth> most;
+  for (auto at = evidence.tensors().lower_bound({block, ""}); at != evidence.tensors().end(); ++at) {
+    const auto& [place, tensor] = *at;
+    if (!place.layer.starts_with(block)) break;
+    const Series* amax = tensor.find("cur_amax");
+    if (amax == nullptr || place.tensor != "weight" || amax->points().size() < 4 * kInARow) continue;
+    const auto points = amax->points();
+    const auto late = points.subspan(points.size() / 2);
+    const double before = median(points.first(points.size() / 4));
+    if (!(before > 0) || !(late.back().value > kTimes * before)) continue;
+    if (!std::ranges::is_sorted(late, {}, &Point::value) || !(late.front().value > 0)) continue;
+    const double slope = std::log2(late.back().value / late.front().value) /
+                         static_cast<double>(late.back().iteration - late.front().iteration);
+    if (!(slope > 0)) continue;
+    const double percent = 100 * (std::exp2(slope) - 1);
+    if (most && most->percent_a_step >= percent) continue;
+    const auto steps = static_cast<std::int64_t>(std::log2(late.back().value / before) / slope);
+    most = Growth{place, percent, std::max(points.front().iteration, late.back().iteration - steps),
+                  risen_row(tensor)};
+  }
+  return most;
+}
+
+/// A channel of an activation that has taken over.
+struct Channel {
+  std::int64_t id = 0;
+  std::vector<Point> energy;  ///< percent, wherever it led
+};
+
+std::optional<Channel> taken_over(const TensorSeries& tensor) {
+  const Series* energy = tensor.find("outlier_channel_1_energy%");
+  const Series* id = tensor.find("outlier_channel_1_id");
+  if (energy == nullptr || id == nullptr) return std::nullopt;
+  const auto points = energy->points();
+  const auto ids = id->points();
+  if (points.size() < 4 * kInARow || ids.empty()) return std::nullopt;
+  if (!(median(points.first(points.size() / 4)) < kBefore)) return std::nullopt;
+  // The one that leads at the most points of the last quarter, and takes over there.
+  std::map<std::int64_t, std::size_t> leads;
+  const std::int64_t late = points[points.size() - std::max(kInARow, points.size() / 4)].iteration;
+  for (const Point& point : ids) {
+    if (point.iteration >= late) ++leads[static_cast<std::int64_t>(point.value)];
+  }
+  const auto leader = std::ranges::max_element(leads, {}, [](const auto& each) { return each.second; });
+  if (leader == leads.end() || leader->second < kInARow) return std::nullopt;
+  Channel channel{.id = leader->first, .energy = {}};
+  for (const Point& point : ids) {
+    if (static_cast<std::int64_t>(point.value) != channel.id) continue;
+    if (const auto share = at(energy, point.iteration)) channel.energy.push_back({point.iteration, *share});
+  }
+  if (!(median(last_of(channel.energy, kInARow)) > kNow)) return std::nullopt;
+  return channel;
+}
+
+/// What the records say of the channel where it led last.
+std::optional<std::int64_t> said_of(const TensorSeries& tensor, const Channel& channel, const char* stat) {
+  const auto value = at(tensor.find(stat), channel.energy.back().iteration);
+  return value ? std::optional(static_cast<std::int64_t>(*value)) : std::nullopt;
+}
+
+/// Since when, from what grows: the row of the weight that feeds it; else the channel's own past; else the
+/// largest element of the weight, extrapolated.
+void date(Cause& cause, const std::optional<Growth>& growth, std::optional<std::int64_t> own) {
+  if (growth && growth->row) {
+    cause.iteration = std::min(cause.iteration, growth->row->since);
+    cause.why.insert(
+        cause.why.begin(),
+        fmt::format("row {} of {} has grown since iteration {}, its largest element by {:.1f} % a step",
+                    growth->row->id, named({growth->place}), growth->row->since, growth->percent_a_step));
+  } else if (own) {
+    cause.iteration = std::min(cause.iteration, *own);
+  } else if (growth) {
+    cause.iteration = std::min(cause.iteration, growth->since);
+    cause.why.insert(
+        cause.why.begin(),
+        fmt::format("the largest element of {} grows by {:.1f} % a step, since about iteration {}",
+                    named({growth->place}), growth->percent_a_step, growth->since));
+  }
+}
+
+}  // namespace
+
+std::vector<Cause> outlier_channels(const Evidence& evidence) {
+  std::vector<Cause> causes;
+  for (const auto* entry : evidence.in_order()) {
+    const auto& [place, tensor] = *entry;
+    if (place.tensor != "activation") continue;
+    const std::optional<Channel> channel = taken_over(tensor);
+    if (!channel) continue;
+    const std::vector<Point>& taken = channel->energy;
+    Cause cause;
+    cause.kind = "outlier_channel";
+    cause.confidence = Confidence::kLikely;
+    cause.sampled = true;
+    cause.iteration = taken.front().iteration;
+    cause.channel = channel->id;
+    cause.tp_rank = said_of(tensor, *channel, "outlier_channel_1_tp_rank");
+    cause.places = {place};
+    cause.gemms = gemms_of(place.tensor, "");
+    for (std::size_t i = 0; i < taken.size(); i += std::max<std::size_t>(1, taken.size() / 4))
+      cause.series.push_back(taken[i]);
+    cause.series_name = fmt::format("percent of the energy in channel {}", channel->id);
+    cause.sentence =
+        fmt::format("one channel takes over: channel {} of {}", channel->id, named(cause.places));
+    cause.why = {
+        "it leads due step after due step and its share grows: a channel that the weights feed, not a token",
+        "with one scale for the tensor the other channels are pressed towards zero"};
+    date(cause, growing_weight(evidence, place.layer), said_of(tensor, *channel, "outlier_channel_1_since"));
+    cause.actions = {
+        "look at the weights that make this channel (under SwiGLU the gate and up rows that have aligned); "
+        "weight decay, clipping or smoothing of that channel stop it",
+        "until then keep this GEMM's activation in block scales or in high precision"};
+    cause.expect = "the share of the channel stops growing";
+    cause.yaml =
+        yaml_section("spare_this_gemm", cause.places,
+                     "    DisableQuantizationGEMM:\n      enabled: True\n      gemms: [fprop, wgrad]\n");
+    causes.push_back(std::move(cause));
+  }
+  return causes;
+}
+
+}  // namespace amaxscope::report
