@@ -40,15 +40,15 @@ ExitStatus run_page(const ReportOptions& options) {
                                          ? std::filesystem::path(options.directory) / "report.html"
                                          : std::filesystem::path(options.html);
   try {
-    const report::Verdict verdict = report::write_page(options.directory, file);
+    std::optional<report::Against> against;
+    if (!options.against.empty()) against = report::read_against(options.directory, options.against);
+    const report::Verdict verdict =
+        report::write_page(options.directory, file, against ? &*against : nullptr);
     AMAXSCOPE_CHECK(verdict.outcome != report::Outcome::kNoData, ErrorCode::kInput,
                     "{}: {}; no page is written (--text says what is wrong with the records)",
                     options.directory, verdict.sentence);
     fmt::print("{}\n{}\n", file.string(), report::as_line(verdict));
-    if (!options.against.empty()) {
-      fmt::print("{}", report::as_short_text(report::compare_runs(options.directory, options.against),
-                                             options.against));
-    }
+    if (against) fmt::print("{}", report::as_short_text(against->diff, options.against));
     return status_of(verdict.outcome);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIo) throw;

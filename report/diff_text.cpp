@@ -104,21 +104,6 @@ std::string tolerance_text(const Diff& diff) {
                                  : "high precision");
 }
 
-std::string verdict_text(const Diff& diff, const char* in_a = "in A", const char* in_b = "in B") {
-  if (diff.nothing_compared())
-    return "nothing to compare: the runs have no value of the same tensor and iteration";
-  if (!diff.differs()) return "same: no statistic differs by more than rounding explains";
-  if (diff.first.empty()) {
-    return fmt::format(
-        "the tensors that both have are the same, but {} parts at iteration {}: {:.9g} and {:.9g}",
-        diff.scalars.front().stat, diff.scalars.front().iteration, diff.scalars.front().a,
-        diff.scalars.front().b);
-  }
-  const Departure& first = diff.first.front();
-  return fmt::format("they part at iteration {}: {}, {} is {:.6g} {} and {:.6g} {}", first.iteration,
-                     place_text(first), printable(first.stat, 40), first.a, in_a, first.b, in_b);
-}
-
 std::string ratio_text(const NamedRatio& ratio) {
   return fmt::format("B is {:.3f} times A ({}): {}", ratio.ratio, fmt::join(ratio.stats, ", "), ratio.name);
 }
@@ -171,6 +156,21 @@ void add_where(const Diff& diff, std::string& text) {
 
 }  // namespace
 
+std::string as_sentence(const Diff& diff, const std::string& in_a, const std::string& in_b) {
+  if (diff.nothing_compared())
+    return "nothing to compare: the runs have no value of the same tensor and iteration";
+  if (!diff.differs()) return "same: no statistic differs by more than rounding explains";
+  if (diff.first.empty()) {
+    return fmt::format(
+        "the tensors that both have are the same, but {} parts at iteration {}: {:.9g} and {:.9g}",
+        diff.scalars.front().stat, diff.scalars.front().iteration, diff.scalars.front().a,
+        diff.scalars.front().b);
+  }
+  const Departure& first = diff.first.front();
+  return fmt::format("they part at iteration {}: {}, {} is {:.6g} {} and {:.6g} {}", first.iteration,
+                     place_text(first), printable(first.stat, 40), first.a, in_a, first.b, in_b);
+}
+
 std::string as_text(const Diff& diff, const std::string& name_a, const std::string& name_b) {
   std::string text = line("A", run_text(diff.a, name_a)) + line("B", run_text(diff.b, name_b));
   add_header(diff, text);
@@ -189,7 +189,7 @@ std::string as_text(const Diff& diff, const std::string& name_a, const std::stri
                                           reading->unreadable, reading->first_unreadable));
     }
   }
-  text += line("verdict", verdict_text(diff));
+  text += line("verdict", as_sentence(diff));
   if (!diff.barely.empty()) {
     const Departure& worst = *std::ranges::max_element(diff.barely, {}, &Departure::excess);
     text += line("barely",
@@ -211,7 +211,7 @@ std::string as_text(const Diff& diff, const std::string& name_a, const std::stri
 }
 
 std::string as_short_text(const Diff& diff, const std::string& name_b) {
-  std::string text = line("against", fmt::format("{}: {}", name_b, verdict_text(diff, "here", "there")));
+  std::string text = line("against", fmt::format("{}: {}", name_b, as_sentence(diff, "here", "there")));
   if (diff.ratio) text += line("", ratio_text(*diff.ratio));
   for (std::size_t i = 0; i < std::min<std::size_t>(diff.header.size(), 4); ++i) {
     text += line(
@@ -235,7 +235,7 @@ std::string as_json(const Diff& diff) {
                                        {"outcome", diff.nothing_compared() ? "nothing compared"
                                                    : diff.differs()        ? "differs"
                                                                            : "same"},
-                                       {"sentence", verdict_text(diff)},
+                                       {"sentence", as_sentence(diff)},
                                        {"iterations", diff.iterations},
                                        {"iterations_in_a_only", diff.only_a},
                                        {"iterations_in_b_only", diff.only_b},

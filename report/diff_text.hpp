@@ -12,6 +12,8 @@ namespace amaxscope::report {
 std::string as_text(const Diff& diff, const std::string& name_a, const std::string& name_b);
 /// A few lines under a verdict: how the run differs from another.
 std::string as_short_text(const Diff& diff, const std::string& name_b);
+/// Whether and where they part, in one sentence; in_a, in_b: "in A", "here".
+std::string as_sentence(const Diff& diff, const std::string& in_a = "in A", const std::string& in_b = "in B");
 /// One JSON object with a "version" (Diff::kVersion).
 std::string as_json(const Diff& diff);
 

@@ -4,7 +4,8 @@ const pointAt = (iteration) => { cursor = iteration; for (const chart of charts)
 const charts = new Set();
 
 class Chart {
-  /** lines: [{label, values, colour}]. Options: title, height, log, quiet (no axis). */
+  /** lines: [{label, values, colour, other (of the run beside this one)}]. Options: title, height, log, quiet (no axis),
+      parted (an iteration to mark). */
   constructor(lines, options) {
     Object.assign(this, {lines, options});
     this.canvas = make('canvas', {role: 'img', 'aria-label': this.summary()});
@@ -92,6 +93,7 @@ class Chart {
     };
     pen.lineWidth = 1;
     mark(since, colour.fault, [4, 3]);
+    if (options.parted !== undefined) mark(options.parted, colour.other, [1, 3]);
     if (!quiet) { mark(cursor, colour.soft, []); this.say(filled); }
   }
   say(filled) {
@@ -129,8 +131,8 @@ class Chart {
       pen.fillText(count(tick), x(tick), bottom + 5);
     }
   }
-  drawLine(pen, colour, {values, colour: own}, {x, y, top}) {
-    const ink = own || colour.accent;
+  drawLine(pen, colour, {values, colour: own, other}, {x, y, top}) {
+    const ink = own || (other ? colour.other : colour.accent);
     const {index, low, high} = values;
     const middle = (i) => x((firstOf(values, i) + lastOf(values, i)) / 2);
     pen.lineJoin = 'round';

@@ -39,7 +39,7 @@ const twoSidedRamps = {light: twoSided(false), dark: twoSided(true)};
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colours = () => ({
   ink: style('--ink'), soft: style('--soft'), line: style('--line'), card: style('--card'), well: style('--well'),
-  accent: style('--accent'), fault: style('--fault'),
+  accent: style('--accent'), fault: style('--fault'), other: style('--there'),
   fault_bytes: isDark() ? [255, 145, 102] : [200, 60, 16],
   missing_bytes: isDark() ? [17, 23, 29] : [243, 245, 248],
   zero_bytes: isDark() ? [38, 46, 56] : [228, 232, 237],

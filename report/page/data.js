@@ -6,18 +6,20 @@ const floatsOf = (text) => {
   return new Float32Array(bytes.buffer);
 };
 
-/** {axis, index, low, high, shift} of what the file has as axis, low and high (0: the same as low). */
-const valuesOf = (axis, low, high, shift) => {
+/** {axis, index, low, high, shift} of what the file has of a run as axis, low and high (0: the same as low). */
+const valuesOf = (run, axis, low, high, shift) => {
   const lows = floatsOf(low);
-  return {axis, index: data.axes[axis], low: lows, high: high === 0 ? lows : floatsOf(high), shift};
+  return {axis, index: run.axes[axis], low: lows, high: high === 0 ? lows : floatsOf(high), shift};
 };
 
 const isHistogram = (stat) => stat.startsWith('histogram_');
 
 class Plane {
-  constructor(json) {
-    this.tensor = data.tensors[json.tensor];
-    this.stat = data.stats[json.stat];
+  /** run: the data, or those of the run that is shown beside it. */
+  constructor(json, run) {
+    this.run = run;
+    this.tensor = run.tensors[json.tensor];
+    this.stat = run.stats[json.stat];
     this.shift = json.shift;
     this.json = json;
     this.places = new Map(json.rows.map((row, i) => [row[0], i]));
@@ -30,21 +32,23 @@ class Plane {
     if (at === undefined) return null;
     if (!this.decoded.has(layer)) {
       const [, axis, low, high] = this.json.rows[at];
-      this.decoded.set(layer, valuesOf(axis, low, high, this.shift));
+      this.decoded.set(layer, valuesOf(this.run, axis, low, high, this.shift));
     }
     return this.decoded.get(layer);
   }
   /** [{rank, values}] where groups of ranks have other values, or nothing. */
   ranks(layer) {
     const found = (this.json.ranks || []).find((row) => row[0] === layer);
-    return found ? found[1].map(([rank, shift, axis, low, high]) => ({rank, values: valuesOf(axis, low, high, shift)})) : [];
+    return found ? found[1].map(([rank, shift, axis, low, high]) => ({rank, values: valuesOf(this.run, axis, low, high, shift)})) : [];
   }
 }
 
-const planes = data.planes.map((json) => new Plane(json));
+const planesOf = (run) => run.planes.map((json) => new Plane(json, run));
+const scalarsOf = (run) => run.scalars.map(([name, shift, axis, low, high]) => ({name, values: valuesOf(run, axis, low, high, shift)}));
+const planes = planesOf(data);
 const planeOf = (tensor, stat) => planes.find((plane) => plane.tensor === tensor && plane.stat === stat);
 const statsOf = (tensor) => planes.filter((plane) => plane.tensor === tensor && !isHistogram(plane.stat)).map((plane) => plane.stat);
-const scalars = data.scalars.map(([name, shift, axis, low, high]) => ({name, values: valuesOf(axis, low, high, shift)}));
+const scalars = scalarsOf(data);
 const layerNumber = new Map(data.layers.map((name, i) => [name, i]));
 const cause = data.verdict.cause;
 /** Where the verdict points to; null without a cause. */

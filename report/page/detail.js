@@ -19,7 +19,7 @@ const showDetail = (plane, layer, choose) => {
     sections.length ? `sections of the YAML about it: ${sections.join(', ')}` : ''].filter((text) => text).join('. ');
   const place = (id, ...children) => byId(id).replaceChildren(...children);
   const values = plane.values(layer);
-  place('detail_series', ...(values ? [new Chart([{label: plane.stat, values}], {title: plane.stat, height: 150}).figure] : [make('p', {class: 'note', text: `${plane.stat} was not measured here`})]));
+  place('detail_series', ...(values ? chartBeside(plane.stat, values, otherValues(plane.tensor, plane.stat, name), {title: plane.stat, height: 150}) : [make('p', {class: 'note', text: `${plane.stat} was not measured here`})]));
   for (const finding of data.findings.filter((each) => each.layer === name).slice(0, 4)) {
     byId('detail_series').append(make('p', {class: 'warn', text: `${finding.check} at ${count(finding.iteration)}, ${finding.tensor}: ${finding.what}`}));
   }

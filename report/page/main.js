@@ -53,8 +53,9 @@ const openLayer = (layer) => {
   map.draw();
 };
 
-const openByName = (name, tensor) => {
+const openByName = (name, tensor, stat) => {
   if (tensor && tensorsWithStats.includes(tensor)) state.tensor = tensor;
+  if (stat && statsOf(state.tensor).includes(stat)) state.stat = stat;
   showMap();
   const layer = layerNumber.get(name);
   if (layer !== undefined) openLayer(layer);
@@ -67,6 +68,7 @@ const start = () => {
   showVerdict();
   showFirstCharts();
   showScalars();
+  showAgainst(openByName);
   showFindings(openByName);
   showPlan();
   byId('foot').textContent = 'Made by amaxscope report. Everything is in this file; it asks the network for nothing.';

@@ -1,5 +1,6 @@
 #include "report/page/page.hpp"
 
+#include "report/diff_text.hpp"
 #include "report/page/page_json.hpp"
 #include "report/page/page_parts.hpp"
 #include "report/verdict_text.hpp"
@@ -33,20 +34,34 @@ class Both final : public RecordVisitor {
 
 }  // namespace
 
-std::string page_html(const Verdict& verdict, const Evidence& evidence, const PageData& data) {
+std::string page_html(const Verdict& verdict, const Evidence& evidence, const PageData& data,
+                      const Against* against) {
   // Cut at both places before anything is put in: what is put in may hold the words that mark a place.
   const std::string_view page = page_template();
   const std::size_t text = page.find(kPlaceOfText);
   const std::size_t json = page.find(kPlaceOfData);
   std::string html(page.substr(0, text));
   html += escaped_html(as_text(verdict));
+  if (against != nullptr) html += escaped_html("\n" + as_short_text(against->diff, against->name));
   html += page.substr(text + kPlaceOfText.size(), json - text - kPlaceOfText.size());
-  html += page_json(verdict, evidence, data);
+  html += page_json(verdict, evidence, data, against);
   html += page.substr(json + kPlaceOfData.size());
   return html;
 }
 
-Verdict write_page(const std::filesystem::path& log_dir, const std::filesystem::path& file) {
+Against read_against(const std::filesystem::path& log_dir, const std::filesystem::path& other) {
+  // Half of what a page may hold: it comes on top of the page's own run.
+  PageLimits limits;
+  limits.stat_buckets /= 2;
+  limits.series /= 2;
+  limits.histogram_buckets /= 2;
+  Against against{.name = other.string(), .diff = compare_runs(log_dir, other), .data = PageData(limits)};
+  static_cast<void>(read_records(other, against.data));
+  return against;
+}
+
+Verdict write_page(const std::filesystem::path& log_dir, const std::filesystem::path& file,
+                   const Against* against) {
   Evidence evidence;
   PageData data;
   Both both(evidence, data);
@@ -54,7 +69,7 @@ Verdict write_page(const std::filesystem::path& log_dir, const std::filesystem::
   Verdict verdict = judge(evidence, std::move(reading));
   if (verdict.outcome == Outcome::kNoData) return verdict;
   OutputFile output(file);
-  output.write(page_html(verdict, evidence, data));
+  output.write(page_html(verdict, evidence, data, against));
   output.commit();
   return verdict;
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "report/diff_text.hpp"
 #include "report/verdict_text.hpp"
 
 namespace amaxscope::report {
@@ -15,6 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostFindings = 1'000;  ///< in the page; Evidence counts all
+constexpr int kMostDepartures = 100;          ///< in each list; `diff --json` has more
 constexpr int kPageVersion = 1;
 
 /// Lists of iterations that many series share, each once.
@@ -163,6 +165,46 @@ Json scalars_json(const PageData& data, Axes& axes) {
   return json;
 }
 
+/// The layers in the order of the model.
+struct Layers {
+  explicit Layers(const PageData& data) {
+    const std::vector<std::uint32_t> order = model_order(data.layers());
+    place_of.resize(order.size());
+    for (std::size_t place = 0; place < order.size(); ++place) {
+      place_of[order[place]] = static_cast<std::uint32_t>(place);
+      names.push_back(data.layers()[order[place]]);
+    }
+  }
+  std::vector<std::uint32_t> place_of;  ///< by the number that the data has for a layer
+  Json names = Json::array();
+};
+
+/// Names and series.
+void add_numbers(Json& to, const PageData& data, const Layers& layers) {
+  Axes axes;
+  to["layers"] = layers.names;
+  to["tensors"] = data.tensors();
+  to["stats"] = data.stats();
+  to["scalars"] = scalars_json(data, axes);
+  to["planes"] = planes_json(data, layers.place_of, axes);
+  to["axes"] = axes.json();
+}
+
+/// The other run: the comparison as `diff --json` has it, in the words of the page, and its numbers.
+Json against_json(const Against& against) {
+  Json diff = Json::parse(as_json(against.diff));
+  diff["sentence"] = as_sentence(against.diff, "here", "there");
+  diff.erase("noise");
+  for (const char* list : {"first", "follows"}) {
+    Json& departures = diff[list];
+    if (departures.size() > kMostDepartures)
+      departures.erase(departures.begin() + kMostDepartures, departures.end());
+  }
+  Json json = {{"name", against.name}, {"diff", std::move(diff)}};
+  add_numbers(json, against.data, Layers(against.data));
+  return json;
+}
+
 /// "<" could end the script or begin a comment. None of the three stands outside of a string in JSON.
 std::string for_script(const std::string& json) {
   std::string safe;
@@ -229,30 +271,20 @@ std::string escaped_html(std::string_view text) {
   return safe;
 }
 
-std::string page_json(const Verdict& verdict, const Evidence& evidence, const PageData& data) {
-  const std::vector<std::uint32_t> order = model_order(data.layers());
-  std::vector<std::uint32_t> place_of(order.size());
-  Json layers = Json::array();
-  for (std::size_t place = 0; place < order.size(); ++place) {
-    place_of[order[place]] = static_cast<std::uint32_t>(place);
-    layers.push_back(data.layers()[order[place]]);
-  }
+std::string page_json(const Verdict& verdict, const Evidence& evidence, const PageData& data,
+                      const Against* against) {
   Json runs = Json::array();
   for (const RunInfo& run : verdict.reading.runs) runs.push_back(run_json(run));
-  Axes axes;
+  const Layers layers(data);
   Json json = {{"version", kPageVersion},
                {"verdict", Json::parse(as_json(verdict))},
                {"runs", std::move(runs)},
-               {"layers", std::move(layers)},
-               {"tensors", data.tensors()},
-               {"stats", data.stats()},
                {"findings", findings_json(evidence)},
                {"findings_in_all", evidence.findings().size()},
-               {"formats", formats_json(data, place_of)},
-               {"left_out", data.left_out() + evidence.left_out()}};
-  json["scalars"] = scalars_json(data, axes);
-  json["planes"] = planes_json(data, place_of, axes);
-  json["axes"] = axes.json();
+               {"formats", formats_json(data, layers.place_of)},
+               {"left_out", data.left_out() + evidence.left_out()},
+               {"against", against != nullptr ? against_json(*against) : Json()}};
+  add_numbers(json, data, layers);
   return for_script(json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 

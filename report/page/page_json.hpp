@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "report/page/against.hpp"
 #include "report/page/page_data.hpp"
 #include "report/verdict.hpp"
 
@@ -13,7 +14,8 @@ namespace amaxscope::report {
 
 /// Safe inside of <script type="application/json">: no "<", ">" or "&" in it, whatever names the records
 /// have.
-std::string page_json(const Verdict& verdict, const Evidence& evidence, const PageData& data);
+std::string page_json(const Verdict& verdict, const Evidence& evidence, const PageData& data,
+                      const Against* against = nullptr);
 
 /// Safe as text of an element.
 std::string escaped_html(std::string_view text);

@@ -93,15 +93,20 @@ const showMoved = () => {
     ...moved.slice(0, 7).map((each) => make('li', {}, make('b', {text: count(each.iteration)}), make('span', {text: each.what})))));
 };
 
+const otherScalar = (name) => {
+  const found = otherScalars.find((each) => each.name === name);
+  return found ? found.values : null;
+};
+
 const showFirstCharts = () => {
   for (const name of ['loss', 'grad_norm']) {
     const scalar = scalars.find((each) => each.name === name);
-    if (scalar) byId('first_charts').append(new Chart([{label: name, values: scalar.values}], {title: name, height: name === 'loss' ? 150 : 96}).figure);
+    if (scalar) byId('first_charts').append(...chartBeside(name, scalar.values, otherScalar(name), {title: name, height: name === 'loss' ? 150 : 96}));
   }
 };
 
 const showScalars = () => {
-  for (const {name, values} of scalars) byId('scalars').append(new Chart([{label: name, values}], {title: name, height: 110}).figure);
+  for (const {name, values} of scalars) byId('scalars').append(make('div', {}, ...chartBeside(name, values, otherScalar(name), {title: name, height: 110})));
   if (!scalars.length) byId('scalars').append(make('p', {class: 'note', text: 'The run recorded no scalars.'}));
 };
 

@@ -51,6 +51,9 @@ TEST_F(CompareCommands, TheSameTrainingAtTwoSizesAndOneWithAFault) {
   const ProgramResult report = amaxscope({"report", "fault", "--text", "--against", "two"});
   EXPECT_EQ(report.status, 1);
   EXPECT_THAT(report.out, HasSubstr("\nagainst       two: they part at iteration 5"));
+  EXPECT_EQ(amaxscope({"report", "fault", "--against", "two"}).status, 1);
+  EXPECT_THAT(read("fault/report.html"),
+              HasSubstr(R"("sentence":"they part at iteration 5: decoder.layers.2.)"));
 
   for (const char* log : {"one", "two", "fault"}) {
     EXPECT_EQ(amaxscope({"check-records", log}).status, 0) << log;

@@ -142,6 +142,47 @@ TEST_F(PageInABrowser, AClickOpensTheRowAndKeysDoToo) {
   EXPECT_THAT(text("readout"), HasSubstr("iteration 59"));
 }
 
+// The other run is of one rank, has another recipe, and twice the rms in layer 5 from iteration 10 on.
+TEST_F(PageInABrowser, ShowsAnotherRunBesideThisOne) {
+  write_run(folder_);
+  const RunFolder other;
+  other.describe(R"("recipe":"mxfp8")");
+  for (int i = 0; i < 60; ++i) {
+    for (int n = 1; n <= 8; ++n) {
+      other.record(i, layer(n), "activation",
+                   fmt::format(R"("saturated_energy%":{},"rms":{})", n == 3 && i >= 20 ? 30 : 0.001 * n,
+                               (n == 5 && i >= 10 ? 2 : 1) * (n + std::sin(i))));
+    }
+    other.healthy_step(i, 5 - 0.05 * i);
+  }
+  static_cast<void>(open());
+  EXPECT_EQ(ask("document.getElementById('against_section').hidden"), true);
+  EXPECT_EQ(ask("document.querySelectorAll('.keys .there').length"), 0);
+  const Against against = read_against(folder_.path(), other.path());
+  static_cast<void>(write_page(folder_.path(), file(), &against));
+  browser_->open(file());
+  EXPECT_EQ(ask("document.getElementById('against_section').hidden"), false);
+  EXPECT_EQ(text("against_heading"), "Against " + other.path().string());
+  EXPECT_THAT(text("against_sentence"), HasSubstr("They part at iteration 10: " + layer(5) + " activation"));
+  EXPECT_THAT(text("against_sentence"), HasSubstr(" here and "));
+  EXPECT_THAT(text("against"), HasSubstr("2^1")) << "the ratio is named";
+  EXPECT_THAT(text("against"), HasSubstr("option recipe"));
+  EXPECT_EQ(ask("[...document.querySelectorAll('#against table')][0].rows.length"), 2) << "one place";
+  // The place is opened with its statistic, both runs in one chart; nothing is lost of what was there.
+  EXPECT_NE(text("detail_heading"), layer(5) + " activation");
+  ask("document.querySelector('#against button.link').click()");
+  settle();
+  EXPECT_EQ(text("detail_heading"), layer(5) + " activation");
+  EXPECT_EQ(ask("document.getElementById('stat').value"), "rms");
+  EXPECT_THAT(text("detail_series"), HasSubstr("there"));
+  EXPECT_THAT(std::string(ask("document.querySelector('#detail_series canvas').getAttribute('aria-label')")),
+              HasSubstr("rms there over iterations 0 to 59"));
+  const int both = colours("#detail_series canvas");
+  EXPECT_GT(both, 5);
+  EXPECT_THAT(std::string(ask("document.querySelector('#first_charts canvas').getAttribute('aria-label')")),
+              HasSubstr("loss there"));
+}
+
 TEST_F(PageInABrowser, CopiesTheYaml) {
   write_run(folder_);
   const Verdict verdict = open();

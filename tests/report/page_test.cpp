@@ -94,6 +94,40 @@ TEST(Page, HoldsTheNumbersOfAllStagesOnceAndInOrder) {
   EXPECT_EQ(data.at("scalars").size(), 2U);  // loss and grad_norm; comparisons of checks are no curve
 }
 
+TEST(Page, HoldsAnotherRunWithItsOwnNames) {
+  const RunFolder here;
+  const RunFolder there;
+  for (const RunFolder* folder : {&here, &there}) {
+    folder->describe();
+    if (folder == &there) folder->record(0, "only.there", "weight", R"("std":9)");
+    for (int i = 0; i < 3; ++i) {
+      folder->record(i, "a.fc1", "weight", fmt::format(R"("rms":{})", i == 2 && folder == &there ? 8 : 1));
+      folder->healthy_step(i);
+    }
+  }
+  const std::filesystem::path file = here.path() / "page.html";
+  const Against against = read_against(here.path(), there.path());
+  EXPECT_EQ(write_page(here.path(), file, &against).outcome, Outcome::kHealthy) << "it is not judged";
+  const std::string html = text_of(file);
+  const json data = json::parse(data_of(html)).at("against");
+  EXPECT_EQ(data.at("name"), there.path().string());
+  EXPECT_EQ(data.at("diff").at("first").at(0).at("iteration"), 2);
+  EXPECT_EQ(data.at("diff").at("sentence"),
+            "they part at iteration 2: a.fc1 weight (forward), rms is 1 here and 8 there");
+  EXPECT_FALSE(data.at("diff").contains("noise"));
+  EXPECT_EQ(data.at("layers"), json::array({"only.there", "a.fc1"}));
+  ASSERT_EQ(data.at("planes").size(), 2U);
+  for (const json& plane : data.at("planes")) {
+    const json& row = plane.at("rows").at(0);
+    const bool rms = data.at("stats").at(plane.at("stat").get<std::size_t>()) == "rms";
+    EXPECT_EQ(data.at("layers").at(row.at(0).get<std::size_t>()), rms ? "a.fc1" : "only.there");
+    EXPECT_EQ(floats_of(row.at(2)), rms ? (std::vector<float>{1, 1, 8}) : (std::vector<float>{9}));
+  }
+  EXPECT_THAT(html, HasSubstr("\nagainst       " + there.path().string() + ": they part at iteration 2"))
+      << "also where no script runs";
+  EXPECT_THROW(read_against(here.path(), here.path() / "nothing"), Error);
+}
+
 TEST(Page, NamesOfAnybodyStayData) {
   const RunFolder folder;
   folder.describe();
