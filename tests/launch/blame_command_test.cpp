@@ -1,4 +1,5 @@
-// `amaxscope blame` around a stand-in for a training: how it starts runs, reads what they leave, and goes on.
+// `amaxscope blame` around a stand-in for a training: how it starts runs, reads what they leave, and goes on;
+// and around a real one with a planted fault.
 #include "tests/launch/cli_fixture.hpp"
 
 namespace amaxscope::test {
@@ -82,6 +83,36 @@ TEST_F(BlameCommand, ARunThatFailsEndsTheSearchAndIsKept) {
   EXPECT_THAT(read("w/run_000/output.txt"), HasSubstr("out of memory"));
   std::filesystem::remove(folder_ / "broken");
   EXPECT_EQ(blame().status, 1) << "mended, it goes on";
+}
+
+// A real training: one weight's scale is 2^12 too large, its codes are all the largest there is, and nothing
+// is learned but how often which byte comes. The layer in high precision does not use the scale.
+TEST_F(BlameCommand, FindsTheLayerThatDamagesARealTraining) {
+  const char* const words[] = {"scale ", "amax ", "of a tensor ", "is its largest ", "magnitude, ", "and\n"};
+  std::string text;
+  for (unsigned i = 0, state = 1; i < 4000; ++i, state = state * 1664525U + 1013904223U)
+    text += words[(state >> 16U) % std::size(words)];
+  write("data.txt", text);
+  const std::string layer = "decoder.layers.1.mlp.linear_fc2";
+  std::vector<std::string> arguments = {
+      "blame", "--work-dir", "real", "--json", "--", "env", "OPENBLAS_NUM_THREADS=1", AMAXSCOPE_PROGRAM};
+  for (const char* word :
+       {"train",  "--data",   "data.txt", "--recipe", "current",  "--steps",   "100",       "--learning-rate",
+        "0.006",  "--layers", "2",        "--hidden", "64",       "--heads",   "4",         "--seq",
+        "32",     "--batch",  "4",        "--config", "{config}", "--log-dir", "{log_dir}", "--seed",
+        "{seed}", "--inject"}) {
+    arguments.emplace_back(word);
+  }
+  arguments.push_back("scale_off@layer=" + layer + ",tensor=weight,k=12");
+  const ProgramResult result = amaxscope(arguments);
+  ASSERT_EQ(result.status, 1) << result.out << result.err;
+  const nlohmann::json json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json.at("outcome"), "found") << result.out;
+  ASSERT_EQ(json.at("suspects").size(), 1U) << result.out;
+  EXPECT_EQ(json.at("suspects").at(0).at("layer"), layer);
+  EXPECT_GT(json.at("as_configured").get<double>(), json.at("high_precision").get<double>() + 0.5);
+  EXPECT_LT(json.at("with_suspects").get<double>(), json.at("as_configured").get<double>() - 0.3);
+  EXPECT_LE(json.at("runs").size(), 12U);
 }
 
 TEST_F(BlameCommand, RefusesACommandThatIgnoresWhatItIsGiven) {
