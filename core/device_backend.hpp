@@ -25,7 +25,13 @@ class DeviceBackend {
   /// Not initialised, aligned to 256 bytes. To be used on that stream, and given back on it: what was
   /// enqueued there before may still use the memory.
   [[nodiscard]] virtual void* allocate(std::size_t bytes, Stream stream) = 0;
+  /// While a stream is captured into a CUDA graph: memory that was allocated there is the graph's, and freed
+  /// in it when it is given back before the capture ends, else by the graph. Other memory is freed
+  /// afterwards.
   virtual void free(void* memory, Stream stream) noexcept = 0;
+  /// Whether work on the stream is recorded into a CUDA graph now instead of being done. What would need the
+  /// host then is refused: Error(kUsage).
+  [[nodiscard]] virtual bool capturing(Stream stream) const = 0;
   /// Both contiguous, of one size in bytes, on this device and one stream.
   virtual void copy(const MutableTensorView& to, const TensorView& from) = 0;
   virtual void zero(const MutableTensorView& tensor) = 0;

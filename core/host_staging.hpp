@@ -30,6 +30,7 @@ class HostStaging {
   virtual ~HostStaging() = default;
   [[nodiscard]] virtual Device device() const noexcept = 0;
   /// For a contiguous tensor of that device. May allocate, and uses memory of earlier copies again.
+  /// Throws Error(kUsage) while the tensor's stream is captured into a CUDA graph.
   [[nodiscard]] virtual std::unique_ptr<HostCopy> room_for(const TensorView& tensor) = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "kernels/codec/scale.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/quantization_error.hpp"
+#include "kernels/result_slot.hpp"
 #include "kernels/tensor_stats.hpp"
 
 namespace amaxscope {
@@ -42,6 +43,13 @@ class DeviceKernels {
                               const MutableTensorView& out) = 0;
   virtual void dequantize_blocks(const BlockScaledView& codes, const MutableTensorView& out) = 0;
   virtual void gemm(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out, float beta) = 0;
+
+  /// Bytes of ResultSlot::workspace.
+  [[nodiscard]] virtual std::size_t workspace_bytes() const noexcept = 0;
+  /// Added to a slot of TensorMoments, of ScaledError and of u32, the bits of an amax.
+  virtual void add_tensor_stats(const TensorView& x, MomentOrder order, const ResultSlot& slot) = 0;
+  virtual void add_quantization_error(const ScaledQuantization& what, const ResultSlot& slot) = 0;
+  virtual void add_amax(const TensorView& x, const ResultSlot& slot) = 0;
 
   /// These wait for the device.
   [[nodiscard]] virtual TensorMoments tensor_stats(const TensorView& x, MomentOrder order) = 0;

@@ -105,6 +105,13 @@ class CudaHostStaging final : public HostStaging {
   explicit CudaHostStaging(int device) : pool_(std::make_shared<Pool>(device)) {}
   [[nodiscard]] Device device() const noexcept override { return {DeviceKind::kCuda, pool_->device()}; }
   [[nodiscard]] std::unique_ptr<HostCopy> room_for(const TensorView& tensor) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(stream_of(tensor), &status), "cudaStreamIsCapturing");
+    AMAXSCOPE_CHECK(
+        status == cudaStreamCaptureStatusNone, ErrorCode::kUsage,
+        "a copy of a {} tensor of shape {} between {} and the host, on a stream that is being captured "
+        "into a CUDA graph: replays would not bring the host new numbers, nor take any from it",
+        to_string(tensor.dtype()), to_string(tensor.shape()), to_string(tensor.device()));
     return std::make_unique<CudaHostCopy>(pool_, tensor);
   }
 

@@ -1,5 +1,6 @@
 // amax and the scale that is made of it.
 #include "kernels/codec/scale.hpp"
+#include "kernels/cuda/accumulate.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/runs.cuh"
 
@@ -8,7 +9,9 @@ namespace amaxscope::cuda {
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) amax_kernel(const T* x, Runs runs, std::uint32_t* out) {
+__global__ void __launch_bounds__(kThreads)
+    amax_kernel(const T* x, Runs runs, std::uint32_t* out, Accumulation into) {
+  if (skips(into)) return;
   std::uint32_t largest = 0;
   for_each_pack<4>(
       x, runs,
@@ -30,12 +33,29 @@ __global__ void __launch_bounds__(kThreads) amax_kernel(const T* x, Runs runs, s
   }
 }
 
+struct Larger {
+  __device__ void operator()(std::uint32_t& own, std::uint32_t other) const { own = larger(own, other); }
+};
+
+/// Behind amax_kernel, which has added to out already.
+__global__ void finish_amax_kernel(std::uint32_t* out, Accumulation into) {
+  if (threadIdx.x == 0 && !skips(into)) leave(*out, out, into, Larger{});
+}
+
 __global__ void scale_kernel(const std::uint32_t* amax, ScaleOptions options, float* scale,
                              float* scale_inv) {
   if (threadIdx.x != 0) return;
   const float result = scale_from_amax(*amax, options).scale;
   *scale = result;
   *scale_inv = scale_inverse(result);
+}
+
+LaunchError launch_amax_kernel(const Matrix& x, std::uint32_t* out, const Accumulation& into, Stream stream) {
+  return with_type(x.type, [&]<class T>(std::type_identity<T>) {
+    const Runs runs = runs_of(x);
+    return launch(amax_kernel<T>, grid_for_runs<T>(runs.count, runs.runs, 8), kThreads, stream,
+                  static_cast<const T*>(x.data), runs, out, into);
+  });
 }
 
 }  // namespace
@@ -45,11 +65,14 @@ LaunchError launch_amax(const Matrix& x, std::uint32_t* out, bool accumulate, St
     if (const LaunchError error = launch_zero(out, sizeof *out, stream)) return error;
   }
   if (x.rows * x.cols == 0) return nullptr;
-  return with_type(x.type, [&]<class T>(std::type_identity<T>) {
-    const Runs runs = runs_of(x);
-    return launch(amax_kernel<T>, grid_for_runs<T>(runs.count, runs.runs, 8), kThreads, stream,
-                  static_cast<const T*>(x.data), runs, out);
-  });
+  return launch_amax_kernel(x, out, {}, stream);
+}
+
+LaunchError launch_add_amax(const Matrix& x, std::uint32_t* out, const Accumulation& into, Stream stream) {
+  if (x.rows * x.cols != 0) {
+    if (const LaunchError error = launch_amax_kernel(x, out, into, stream)) return error;
+  }
+  return launch(finish_amax_kernel, dim3{1, 1, 1}, 32, stream, out, into);
 }
 
 LaunchError launch_scale(const std::uint32_t* amax, const ScaleOptions& options, float* scale,

@@ -1,7 +1,9 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
 #include <cstdint>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "core/cuda/cuda_device.hpp"
 #include "core/cuda/cuda_error.hpp"
@@ -54,14 +56,34 @@ class CudaBackend final : public DeviceBackend {
   [[nodiscard]] Device device() const noexcept override { return {DeviceKind::kCuda, device_}; }
   [[nodiscard]] void* allocate(std::size_t bytes, Stream stream) override {
     const CudaDeviceScope scope(device_);
+    const CaptureId capture = capture_of(stream);
+    if (capture == kNoCapture) free_deferred();
     void* memory = nullptr;
     check_cuda(cudaMallocFromPoolAsync(&memory, bytes, pool_.get(), handle_of(stream)),
                fmt::format("cudaMallocFromPoolAsync of {} bytes", bytes));
+    if (capture != kNoCapture) of_graphs_.emplace(memory, capture);
     return memory;
   }
   void free(void* memory, Stream stream) noexcept override {
+    CaptureId capture = kNoCapture;
+    try {
+      capture = capture_of(stream);
+      // Of several at one address all but the last are of graphs that are gone.
+      if (const auto found = of_graphs_.lower_bound(memory);
+          found != of_graphs_.end() && found->first == memory) {
+        const bool recorded = found->second == capture;
+        of_graphs_.erase(found);
+        if (!recorded) return;  // its graph has it from now on
+      } else if (capture != kNoCapture) {
+        deferred_.push_back({memory, stream});
+        return;
+      }
+    } catch (...) {  // an error of CUDA, which freeing will meet again
+    }
     static_cast<void>(cudaFreeAsync(memory, handle_of(stream)));
+    if (capture == kNoCapture) free_deferred();
   }
+  [[nodiscard]] bool capturing(Stream stream) const override { return capture_of(stream) != kNoCapture; }
   void copy(const MutableTensorView& to, const TensorView& from) override {
     require_alike(to, from);
     const CudaDeviceScope scope(device_);
@@ -79,6 +101,25 @@ class CudaBackend final : public DeviceBackend {
   [[nodiscard]] DeviceKernels& kernels() noexcept override { return kernels_; }
 
  private:
+  using CaptureId = unsigned long long;
+  static constexpr CaptureId kNoCapture = 0;
+  struct Deferred {
+    void* memory;
+    Stream stream;
+  };
+
+  /// Of the capture that the stream is in.
+  static CaptureId capture_of(Stream stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    CaptureId id = kNoCapture;
+    check_cuda(cudaStreamGetCaptureInfo(handle_of(stream), &status, &id), "cudaStreamGetCaptureInfo");
+    return status == cudaStreamCaptureStatusNone ? kNoCapture : id;
+  }
+  void free_deferred() noexcept {
+    for (const Deferred& it : std::exchange(deferred_, {}))
+      static_cast<void>(cudaFreeAsync(it.memory, handle_of(it.stream)));
+  }
+
   void require_alike(const TensorView& to, const TensorView& from) const {
     AMAXSCOPE_CHECK(
         to.contiguous() && from.contiguous() && to.bytes() == from.bytes() && to.device() == device() &&
@@ -93,6 +134,8 @@ class CudaBackend final : public DeviceBackend {
   MemoryPool pool_;
   std::shared_ptr<HostStaging> staging_;
   CudaKernels kernels_;
+  std::multimap<void*, CaptureId> of_graphs_;  ///< what was allocated in captures and not given back
+  std::vector<Deferred> deferred_;             ///< given back in a capture in which it was not allocated
 };
 
 }  // namespace

@@ -94,6 +94,23 @@ void CudaKernels::dequantize_blocks(const BlockScaledView& codes, const MutableT
   cuda::dequantize_blocks(codes, codes.device_amax, out);
 }
 
+std::size_t CudaKernels::workspace_bytes() const noexcept { return cuda::statistics_workspace(); }
+
+void CudaKernels::add_tensor_stats(const TensorView& x, MomentOrder order, const ResultSlot& slot) {
+  const CudaDeviceScope scope(options_.device);
+  cuda::add_tensor_stats(x, order, slot);
+}
+
+void CudaKernels::add_quantization_error(const ScaledQuantization& what, const ResultSlot& slot) {
+  const CudaDeviceScope scope(options_.device);
+  cuda::add_quantization_error(what, slot);
+}
+
+void CudaKernels::add_amax(const TensorView& x, const ResultSlot& slot) {
+  const CudaDeviceScope scope(options_.device);
+  cuda::add_amax(x, slot);
+}
+
 TensorMoments CudaKernels::tensor_stats(const TensorView& x, MomentOrder order) {
   const CudaDeviceScope scope(options_.device);
   Tensor workspace = bytes_beside(x, cuda::statistics_workspace());

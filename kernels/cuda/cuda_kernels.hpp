@@ -31,6 +31,10 @@ class CudaKernels final : public DeviceKernels {
                       const MutableTensorView& out) override;
   void dequantize_blocks(const BlockScaledView& codes, const MutableTensorView& out) override;
   void gemm(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out, float beta) override;
+  [[nodiscard]] std::size_t workspace_bytes() const noexcept override;
+  void add_tensor_stats(const TensorView& x, MomentOrder order, const ResultSlot& slot) override;
+  void add_quantization_error(const ScaledQuantization& what, const ResultSlot& slot) override;
+  void add_amax(const TensorView& x, const ResultSlot& slot) override;
   [[nodiscard]] TensorMoments tensor_stats(const TensorView& x, MomentOrder order) override;
   [[nodiscard]] QuantizationError quantization_error(const TensorView& x,
                                                      const std::optional<TensorView>& codes, DType format,

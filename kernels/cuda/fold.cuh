@@ -31,13 +31,13 @@ __device__ void store_partial(Result& own, Result* partials, Merge merge) {
   if (threadIdx.x == 0) partials[blockIdx.y * gridDim.x + blockIdx.x] = own;
 }
 
-/// One block: out = all partial results.
+/// One block: thread 0 has all partial results.
 template <class Result, class Merge>
-__device__ void merge_partials(const Result* partials, int count, Result* out, Merge merge) {
+__device__ Result merged_partials(const Result* partials, int count, Merge merge) {
   Result own{};
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) merge(own, partials[i]);
   fold_block(own, merge);
-  if (threadIdx.x == 0) *out = own;
+  return own;
 }
 
 }  // namespace amaxscope::cuda

@@ -8,6 +8,7 @@
 
 #include "core/device.hpp"
 #include "core/dtype.hpp"
+#include "kernels/accumulated.hpp"
 #include "kernels/codec/scale.hpp"
 #include "kernels/error_sums.hpp"
 #include "kernels/moments.hpp"
@@ -25,7 +26,19 @@ struct Matrix {
   std::int64_t row_stride = 0;
 };
 
+/// What a kernel does beside making its result: added to what is there, and counted. A null header: out =
+/// result.
+struct Accumulation {
+  AccumulatedHeader* header = nullptr;
+  const std::uint32_t* due = nullptr;       ///< 0 there: nothing is done. Null: always
+  const std::int64_t* iteration = nullptr;  ///< to be noted; null: none
+  bool once = false;                        ///< nothing is done where something is there
+};
+
 [[nodiscard]] LaunchError launch_amax(const Matrix& x, std::uint32_t* out, bool accumulate, Stream stream);
+/// Maximum with what out holds.
+[[nodiscard]] LaunchError launch_add_amax(const Matrix& x, std::uint32_t* out, const Accumulation& into,
+                                          Stream stream);
 [[nodiscard]] LaunchError launch_scale(const std::uint32_t* amax, const ScaleOptions& options, float* scale,
                                        float* scale_inv, Stream stream);
 [[nodiscard]] LaunchError launch_cast(const Matrix& x, DType format, const float* scale, std::uint8_t* codes,
@@ -97,12 +110,26 @@ struct ScaledCodes {
 /// Blocks of a grid that leaves one partial result each.
 inline constexpr int kMaxPartials = 2048;
 [[nodiscard]] LaunchError launch_tensor_stats(const Matrix& x, bool fourth, TensorMoments* partials,
-                                              TensorMoments* out, Stream stream);
+                                              TensorMoments* out, const Accumulation& into, Stream stream);
 /// codes null: of the cast with the scale.
-[[nodiscard]] LaunchError launch_quantization_error(const Matrix& x, const std::uint8_t* codes, DType format,
-                                                    const float* scale, const float* scale_inv,
+struct ErrorArguments {
+  const std::uint8_t* codes = nullptr;
+  DType format = DType::kE4M3;
+  const float* scale = nullptr;
+  const float* scale_inv = nullptr;  ///< null: 1 / scale
+};
+[[nodiscard]] LaunchError launch_quantization_error(const Matrix& x, const ErrorArguments& codes,
                                                     QuantizationError* partials, QuantizationError* out,
                                                     Stream stream);
+/// Of what a scale was made; null: that is not known.
+struct ScaleSource {
+  const std::uint32_t* amax = nullptr;
+  ScaleOptions options;
+};
+[[nodiscard]] LaunchError launch_add_quantization_error(const Matrix& x, const ErrorArguments& codes,
+                                                        const ScaleSource& source,
+                                                        QuantizationError* partials, ScaledError* out,
+                                                        const Accumulation& into, Stream stream);
 
 [[nodiscard]] LaunchError launch_zero(void* target, std::size_t bytes, Stream stream);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/codec/scale.hpp"
+#include "kernels/cuda/accumulate.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/runs.cuh"
 #include "kernels/error_sums.hpp"
@@ -75,7 +76,8 @@ struct Merge {
 template <DType kFormat, class T>
 __global__ void __launch_bounds__(kThreads, 2)
     error_kernel(const T* x, Runs runs, const std::uint8_t* codes, const float* scale, const float* scale_inv,
-                 QuantizationError* partials) {
+                 QuantizationError* partials, Accumulation into) {
+  if (skips(into)) return;
   const float factor = load(scale);
   ThreadError<kFormat> own(factor, scale_inv != nullptr ? load(scale_inv) : scale_inverse(factor));
   for_each_pack<2>(
@@ -109,28 +111,64 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 __global__ void __launch_bounds__(kThreads)
     finish_error_kernel(const QuantizationError* partials, int count, QuantizationError* out) {
-  merge_partials(partials, count, out, Merge{});
+  const QuantizationError result = merged_partials(partials, count, Merge{});
+  if (threadIdx.x == 0) *out = result;
+}
+
+struct MergeScaled {
+  __device__ void operator()(ScaledError& own, const ScaledError& other) const { own.merge(other); }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    finish_scaled_error_kernel(const QuantizationError* partials, int count, const float* scale,
+                               const float* scale_inv, ScaleSource source, ScaledError* out,
+                               Accumulation into) {
+  if (skips(into)) return;
+  ScaledError result;
+  result.error = merged_partials(partials, count, Merge{});
+  if (threadIdx.x != 0) return;
+  if (result.error.numel != 0) {
+    result.first_scale = result.last_scale = *scale;
+    result.scale_inv_min = result.scale_inv_max = scale_inv != nullptr ? *scale_inv : scale_inverse(*scale);
+    if (source.amax != nullptr) {
+      result.clamps = 1U << static_cast<unsigned>(scale_from_amax(*source.amax, source.options).clamp);
+    }
+  }
+  leave(result, out, into, MergeScaled{});
+}
+
+/// Sets count to the number of partial results.
+LaunchError launch_errors(const Matrix& x, const ErrorArguments& codes, QuantizationError* partials,
+                          const Accumulation& into, Stream stream, int& count) {
+  count = 0;
+  if (x.rows * x.cols == 0) return nullptr;
+  return with_format(codes.format, [&]<DType kFormat>(std::integral_constant<DType, kFormat>) {
+    return with_type(x.type, [&]<class T>(std::type_identity<T>) {
+      const Runs runs = runs_of(x);
+      const dim3 grid = grid_for_runs<T>(runs.count, runs.runs, 4, kMaxPartials);
+      count = static_cast<int>(grid.x * grid.y);
+      return launch(error_kernel<kFormat, T>, grid, kThreads, stream, static_cast<const T*>(x.data), runs,
+                    codes.codes, codes.scale, codes.scale_inv, partials, into);
+    });
+  });
 }
 
 }  // namespace
 
-LaunchError launch_quantization_error(const Matrix& x, const std::uint8_t* codes, DType format,
-                                      const float* scale, const float* scale_inv, QuantizationError* partials,
-                                      QuantizationError* out, Stream stream) {
-  unsigned count = 0;
-  if (x.rows * x.cols != 0) {
-    const LaunchError error = with_format(format, [&]<DType kFormat>(std::integral_constant<DType, kFormat>) {
-      return with_type(x.type, [&]<class T>(std::type_identity<T>) {
-        const Runs runs = runs_of(x);
-        const dim3 grid = grid_for_runs<T>(runs.count, runs.runs, 4, kMaxPartials);
-        count = grid.x * grid.y;
-        return launch(error_kernel<kFormat, T>, grid, kThreads, stream, static_cast<const T*>(x.data), runs,
-                      codes, scale, scale_inv, partials);
-      });
-    });
-    if (error != nullptr) return error;
-  }
-  return launch(finish_error_kernel, dim3{1, 1, 1}, kThreads, stream, partials, static_cast<int>(count), out);
+LaunchError launch_quantization_error(const Matrix& x, const ErrorArguments& codes,
+                                      QuantizationError* partials, QuantizationError* out, Stream stream) {
+  int count = 0;
+  if (const LaunchError error = launch_errors(x, codes, partials, {}, stream, count)) return error;
+  return launch(finish_error_kernel, dim3{1, 1, 1}, kThreads, stream, partials, count, out);
+}
+
+LaunchError launch_add_quantization_error(const Matrix& x, const ErrorArguments& codes,
+                                          const ScaleSource& source, QuantizationError* partials,
+                                          ScaledError* out, const Accumulation& into, Stream stream) {
+  int count = 0;
+  if (const LaunchError error = launch_errors(x, codes, partials, into, stream, count)) return error;
+  return launch(finish_scaled_error_kernel, dim3{1, 1, 1}, kThreads, stream, partials, count, codes.scale,
+                codes.scale_inv, source, out, into);
 }
 
 }  // namespace amaxscope::cuda

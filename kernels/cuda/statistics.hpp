@@ -8,6 +8,7 @@
 
 #include "core/tensor.hpp"
 #include "kernels/quantization_error.hpp"
+#include "kernels/result_slot.hpp"
 #include "kernels/tensor_stats.hpp"
 
 namespace amaxscope::cuda {
@@ -28,5 +29,10 @@ void quantization_error(const TensorView& x, const TensorView& codes, const Tens
 /// Of codes that were never written.
 void quantization_error_of_cast(const TensorView& x, DType format, const TensorView& scale,
                                 const MutableTensorView& workspace, const MutableTensorView& out);
+
+/// The same, added to what a slot holds: of TensorMoments, of ScaledError, and of the bits of an amax (u32).
+void add_tensor_stats(const TensorView& x, MomentOrder order, const ResultSlot& slot);
+void add_quantization_error(const ScaledQuantization& what, const ResultSlot& slot);
+void add_amax(const TensorView& x, const ResultSlot& slot);
 
 }  // namespace amaxscope::cuda

@@ -1,6 +1,7 @@
 // Everything TensorMoments has, in one pass. Bounds of the sums: docs/cuda.md.
 #include <cmath>
 
+#include "kernels/cuda/accumulate.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/runs.cuh"
 #include "kernels/moments.hpp"
@@ -93,7 +94,9 @@ struct Merge {
 };
 
 template <bool kFourth, class T>
-__global__ void __launch_bounds__(kThreads, 2) stats_kernel(const T* x, Runs runs, TensorMoments* partials) {
+__global__ void __launch_bounds__(kThreads, 2)
+    stats_kernel(const T* x, Runs runs, TensorMoments* partials, Accumulation into) {
+  if (skips(into)) return;
   ThreadMoments<kFourth> own;
   for_each_pack<4>(
       x, runs,
@@ -107,14 +110,16 @@ __global__ void __launch_bounds__(kThreads, 2) stats_kernel(const T* x, Runs run
 }
 
 __global__ void __launch_bounds__(kThreads)
-    finish_stats_kernel(const TensorMoments* partials, int count, TensorMoments* out) {
-  merge_partials(partials, count, out, Merge{});
+    finish_stats_kernel(const TensorMoments* partials, int count, TensorMoments* out, Accumulation into) {
+  if (skips(into)) return;
+  const TensorMoments result = merged_partials(partials, count, Merge{});
+  if (threadIdx.x == 0) leave(result, out, into, Merge{});
 }
 
 }  // namespace
 
 LaunchError launch_tensor_stats(const Matrix& x, bool fourth, TensorMoments* partials, TensorMoments* out,
-                                Stream stream) {
+                                const Accumulation& into, Stream stream) {
   unsigned count = 0;
   if (x.rows * x.cols != 0) {
     const LaunchError error = with_type(x.type, [&]<class T>(std::type_identity<T>) {
@@ -122,11 +127,12 @@ LaunchError launch_tensor_stats(const Matrix& x, bool fourth, TensorMoments* par
       const dim3 grid = grid_for_runs<T>(runs.count, runs.runs, 4, kMaxPartials);
       count = grid.x * grid.y;
       return launch(fourth ? stats_kernel<true, T> : stats_kernel<false, T>, grid, kThreads, stream,
-                    static_cast<const T*>(x.data), runs, partials);
+                    static_cast<const T*>(x.data), runs, partials, into);
     });
     if (error != nullptr) return error;
   }
-  return launch(finish_stats_kernel, dim3{1, 1, 1}, kThreads, stream, partials, static_cast<int>(count), out);
+  return launch(finish_stats_kernel, dim3{1, 1, 1}, kThreads, stream, partials, static_cast<int>(count), out,
+                into);
 }
 
 }  // namespace amaxscope::cuda

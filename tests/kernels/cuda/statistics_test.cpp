@@ -190,6 +190,143 @@ TEST_F(CudaKernels, QuantizationErrorOfPaddedRows) {
   expect_error(read<QuantizationError>(out), quantization_error(x, codes, 2.0F, 0.5F));
 }
 
+/// A slot of zeros, and the flags in device memory.
+template <class Result>
+struct Slot {
+  Slot() : memory(Tensor(DType::kU8, {sizeof(Accumulated<Result>)})) {}
+  [[nodiscard]] ResultSlot place(bool once = false) const {
+    return {.memory = memory.view(), .workspace = workspace.view(), .once = once};
+  }
+  [[nodiscard]] Accumulated<Result> now() const { return read<Accumulated<Result>>(memory); }
+
+  OnDevice memory;
+  OnDevice workspace{DType::kU8, {static_cast<std::int64_t>(cuda::statistics_workspace())}};
+};
+
+TEST_F(CudaKernels, MomentsOfSeveralTensorsAreThoseOfAllTheirElements) {
+  for (const DType type : kComputeTypes) {
+    const Tensor whole = hard_tensor({3 * 1009}, type, 8);
+    const Slot<TensorMoments> slot;
+    for (const std::int64_t part : {0, 1, 2}) {
+      const OnDevice there(whole.view().slice(part * 1009, 1009));
+      cuda::add_tensor_stats(there.view(), MomentOrder::kFourth, slot.place());
+    }
+    const OnDevice empty(DType::kF32, {0});
+    cuda::add_tensor_stats(empty.view(), MomentOrder::kFourth, slot.place());
+    EXPECT_EQ(slot.now().header.runs, 4U) << "an empty tensor was there, too";
+    expect_moments(slot.now().result, whole, true);
+  }
+}
+
+TEST_F(CudaKernels, ASlotIsAddedToWhenItIsDueAndOnceWhereOnceCounts) {
+  const OnDevice x(sample_tensor({1009}, 1));
+  const OnDevice other(sample_tensor({33}, 2));
+  const OnDevice yes(Tensor::of<std::uint32_t>({1}, {1}));
+  const OnDevice no(Tensor::of<std::uint32_t>({0}, {1}));
+  const OnDevice iteration(Tensor::of<std::int64_t>({-7}, {1}));
+  const Slot<TensorMoments> slot;
+  ResultSlot place = slot.place(/*once=*/true);
+  place.iteration = iteration.view();
+  place.due = no.view();
+  cuda::add_tensor_stats(x.view(), MomentOrder::kSecond, place);
+  EXPECT_EQ(slot.now().header.runs, 0U);
+  EXPECT_EQ(slot.now().header.iteration, 0);
+  EXPECT_EQ(slot.now().result.numel, 0U);
+  place.due = yes.view();
+  cuda::add_tensor_stats(x.view(), MomentOrder::kSecond, place);
+  cuda::add_tensor_stats(other.view(), MomentOrder::kSecond, place);
+  EXPECT_EQ(slot.now().header.runs, 1U);
+  EXPECT_EQ(slot.now().header.iteration, -7);
+  EXPECT_EQ(slot.now().result.numel, 1009U);
+  place.once = false;
+  cuda::add_tensor_stats(other.view(), MomentOrder::kSecond, place);
+  EXPECT_EQ(slot.now().result.numel, 1042U);
+}
+
+TEST_F(CudaKernels, ErrorsOfSeveralTensorsKeepTheirScales) {
+  const Slot<ScaledError> slot;
+  QuantizationError expected;
+  std::vector<Tensor> tensors;
+  tensors.push_back(hard_tensor({40009}, DType::kBF16, 9));
+  tensors.push_back(hard_tensor({31}, DType::kBF16, 10));
+  tensors.push_back(hard_tensor({33}, DType::kBF16, 11));
+  const std::vector<float> scales = {4.0F, 4.0F, 0.5F};
+  const OnDevice zero(Tensor::of<std::uint32_t>({0}, {1}));
+  const OnDevice fine(Tensor::of<std::uint32_t>({0x3F800000U}, {1}));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& x = tensors[i];
+    Tensor codes(DType::kE5M2, x.shape());
+    cast_to_fp8(x, scalar(scales[i]), codes);
+    const OnDevice there(x);
+    const OnDevice there_codes(codes);
+    const OnDevice scale(scalar(scales[i]));
+    const OnDevice scale_inv(scalar(scale_inverse(scales[i])));
+    ScaledQuantization what{.x = there.view(),
+                            .codes = there_codes.view(),
+                            .format = DType::kE5M2,
+                            .scale = scale.view(),
+                            .scale_inv = scale_inv.view()};
+    if (i > 0) what.amax = i == 1 ? zero.view() : fine.view();
+    cuda::add_quantization_error(what, slot.place());
+    expected += quantization_error(x, codes, scales[i], scale_inverse(scales[i]));
+    EXPECT_EQ(slot.now().result.scale_changed, i == 2 ? 1U : 0U);
+    EXPECT_EQ(slot.now().result.clamps, i == 0 ? 0U : i == 1 ? 0b10U : 0b11U);
+  }
+  const ScaledError sum = slot.now().result;
+  expect_error(sum.error, expected);
+  EXPECT_EQ(sum.first_scale, 4.0F);
+  EXPECT_EQ(sum.last_scale, 0.5F);
+  EXPECT_EQ(sum.scale_inv_min, 0.25F);
+  EXPECT_EQ(sum.scale_inv_max, 2.0F);
+
+  // An empty one changes nothing, its scale neither; without codes it is that of the cast.
+  const OnDevice empty(DType::kBF16, {0});
+  const OnDevice large(scalar(1024.0F));
+  const OnDevice small(scalar(0x1p-10F));
+  ScaledQuantization what{
+      .x = empty.view(), .format = DType::kE5M2, .scale = large.view(), .scale_inv = small.view()};
+  cuda::add_quantization_error(what, slot.place());
+  EXPECT_EQ(slot.now().header.runs, 4U);
+  EXPECT_EQ(slot.now().result.last_scale, 0.5F);
+  const OnDevice again(tensors[1]);
+  what.x = again.view();
+  cuda::add_quantization_error(what, slot.place());
+  expected += quantization_error_of_cast(tensors[1], DType::kE5M2, 1024.0F);
+  expect_error(slot.now().result.error, expected);
+  EXPECT_EQ(slot.now().result.scale_inv_min, 0x1p-10F);
+}
+
+TEST_F(CudaKernels, AmaxesAreAddedToASlot) {
+  const Slot<std::uint32_t> slot;
+  const OnDevice no(Tensor::of<std::uint32_t>({0}, {1}));
+  const OnDevice small(Tensor::of({1.0F, -2.0F}, {2}));
+  const OnDevice large(Tensor::of({0.5F, -64.0F, kNaN}, {3}));
+  const OnDevice empty(DType::kF32, {0});
+  cuda::add_amax(small.view(), slot.place());
+  cuda::add_amax(empty.view(), slot.place());
+  EXPECT_EQ(slot.now().header.runs, 2U);
+  EXPECT_EQ(slot.now().result, bits_of(2.0F));
+  ResultSlot place = slot.place();
+  place.due = no.view();
+  cuda::add_amax(large.view(), place);
+  EXPECT_EQ(slot.now().result, bits_of(2.0F));
+  cuda::add_amax(large.view(), slot.place());
+  EXPECT_EQ(slot.now().result, bits_of(64.0F));
+  EXPECT_EQ(slot.now().header.runs, 3U);
+}
+
+TEST_F(CudaKernels, ASlotThatIsTooSmallOrFlagsOfAnotherTypeAreRefused) {
+  const OnDevice x(sample_tensor({64}, 1));
+  const OnDevice small(DType::kU8, {sizeof(TensorMoments)});
+  const Slot<TensorMoments> slot;
+  ResultSlot place = slot.place();
+  place.memory = small.view();
+  EXPECT_THROW(cuda::add_tensor_stats(x.view(), MomentOrder::kSecond, place), Error);
+  place = slot.place();
+  place.due = x.view();
+  EXPECT_THROW(cuda::add_tensor_stats(x.view(), MomentOrder::kSecond, place), Error);
+}
+
 TEST_F(CudaKernels, ASmallWorkspaceIsRefused) {
   const OnDevice x(sample_tensor({64}, 1));
   const OnDevice small(DType::kU8, {100});
