@@ -307,11 +307,9 @@ class NcclCommunicator final : public Communicator {
     const cudaStream_t stream = stream_of(view);
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
-    AMAXSCOPE_CHECK(
-        capture == cudaStreamCaptureStatusNone, ErrorCode::kUsage,
-        "{} on a stream that is being captured into a CUDA graph: not possible, because operations of "
-        "a group are ordered over streams; call it outside of the capture",
-        name);
+    if (capture != cudaStreamCaptureStatusNone) {
+      return group_->enqueue_captured(stream, name, [&](ncclComm_t comm) { return call(comm, stream); });
+    }
     group_->enqueue(stream, name, {}, [&](ncclComm_t comm) { return call(comm, stream); });
     // What the caller enqueues next has to come behind it.
     group_->wait_ready(name);

@@ -66,6 +66,7 @@ NcclGroup::~NcclGroup() {
   bool at_rest = false;
   try {
     const CudaDeviceScope scope(device_);
+    if (comm_ != nullptr && captured_stream_ != nullptr) order_.record(captured_stream_);
     parted = comm_ != nullptr && part();
     // An abort ends the kernels, and then the streams come to rest.
     at_rest = poll_until(limits_.teardown, [&] { return quiet(); });
@@ -143,14 +144,34 @@ void NcclGroup::enqueue(cudaStream_t stream, std::string_view operation, const s
                         const std::function<ncclResult_t(ncclComm_t)>& call) {
   wait_ready(operation);
   if (enqueued_ && last_stream_ != stream) {
-    // Not recorded means our own stream, which is still there.
-    if (!order_recorded_) order_.record(last_stream_);
+    // Not recorded means our own stream, which is still there, or one of graphs.
+    if (!order_recorded_ || last_stream_ == captured_stream_) order_.record(last_stream_);
+    order_.hold_back(stream);
+  }
+  if (captured_stream_ != nullptr && captured_stream_ != stream && captured_stream_ != last_stream_) {
+    order_.record(captured_stream_);
     order_.hold_back(stream);
   }
   if (before) before();
   check_nccl(call(comm()), operation);
   last_stream_ = stream;
   enqueued_ = true;
+  order_recorded_ = false;
+}
+
+void NcclGroup::enqueue_captured(cudaStream_t stream, std::string_view operation,
+                                 const std::function<ncclResult_t(ncclComm_t)>& call) {
+  AMAXSCOPE_CHECK(enqueued_ && last_stream_ == stream, ErrorCode::kUsage,
+                  "{} on a stream that is being captured into a CUDA graph: {}; run the step once on this "
+                  "stream before it is "
+                  "captured, and nothing else of this group in between",
+                  operation,
+                  enqueued_
+                      ? "the operation before was on another stream, and a capture cannot wait for that one"
+                      : "the ranks of this group have not talked yet");
+  wait_ready(operation);
+  check_nccl(call(comm()), operation);
+  captured_stream_ = stream;
   order_recorded_ = false;
 }
 

@@ -60,6 +60,11 @@ class NcclGroup {
   /// empty), then the NCCL calls of `call`. Waits for ready() first, not afterwards.
   void enqueue(cudaStream_t stream, std::string_view operation, const std::function<void()>& before,
                const std::function<ncclResult_t(ncclComm_t)>& call);
+  /// The same into the graph that the stream is being captured into. The stream must outlive this group.
+  /// Throws Error(kUsage) when the last operation was on another stream: a capture takes no event from
+  /// outside.
+  void enqueue_captured(cudaStream_t stream, std::string_view operation,
+                        const std::function<ncclResult_t(ncclComm_t)>& call);
   /// The stream of the last enqueue() may be destroyed from now on. For one that is ready().
   void leave_stream();
 
@@ -83,6 +88,8 @@ class NcclGroup {
   CudaStream stream_;
   CudaEvent order_;  ///< recorded after the last operation on a stream that is not ours
   cudaStream_t last_stream_ = nullptr;
+  cudaStream_t captured_stream_ =
+      nullptr;             ///< where graphs may be launched with our operations, unknown to us
   bool enqueued_ = false;  ///< anything at all
   bool order_recorded_ = false;
   std::vector<std::unique_ptr<NcclStaging>> free_;

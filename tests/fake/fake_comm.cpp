@@ -86,13 +86,21 @@ std::string FakeComm::child_name(int color) { return fmt::format("{}.{}c{}", nam
 ncclResult_t FakeComm::launch(const std::vector<NcclCall>& calls, cudaStream_t stream) {
   calls_ += static_cast<int>(calls.size());
   ++pending_;
+  // Counted while it is on its way to the stream, and each time that it is in its queue.
   const auto put = [self = shared_from_this(), calls, stream] {
-    enqueue(stream, [self, calls] {
-      self->execute(calls);
-      --self->pending_;
-    });
+    enqueue(
+        stream,
+        [self, calls] {
+          self->execute(calls);
+          --self->pending_;
+        },
+        [self] { ++self->pending_; });
+    --self->pending_;
   };
   const std::set<int> contacts = new_contacts(calls);
+  if (const auto queue = queue_of(stream);
+      !contacts.empty() && queue != nullptr && queue->capture() != nullptr)
+    add_violation("ranks that have not talked yet connect while a stream is captured");
   if (contacts.empty()) {
     put();
     return ncclSuccess;

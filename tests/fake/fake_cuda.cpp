@@ -1,6 +1,7 @@
 // The functions of the CUDA runtime that host code here uses.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -10,6 +11,7 @@
 #include "tests/fake/fake_state.hpp"
 #include "tests/fake/fake_stream.hpp"
 
+using amaxscope::fake::Capture;
 using amaxscope::fake::EventState;
 using amaxscope::fake::MemoryKind;
 using amaxscope::fake::State;
@@ -20,6 +22,14 @@ struct CUstream_st {
 };
 struct CUevent_st {
   std::shared_ptr<EventState> state;
+};
+struct CUgraph_st {
+  std::shared_ptr<Capture> capture;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<Capture> capture;
+  bool frees_what_is_left = false;
+  bool launched = false;
 };
 
 namespace amaxscope::fake {
@@ -39,7 +49,8 @@ class Handles {
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
   std::set<cudaMemPool_t> pools;
-  std::set<cudaStream_t> capturing;
+  std::set<cudaGraph_t> graphs;
+  std::set<cudaGraphExec_t> executables;
   std::vector<std::shared_ptr<StreamQueue>>
       queues;  ///< also of streams that were destroyed with work in them
   std::shared_ptr<StreamQueue> default_queue;
@@ -60,6 +71,32 @@ cudaError_t enter(const char* function) {
     if (settings.driver_error != cudaSuccess) return settings.driver_error;
     return settings.devices < 1 ? cudaErrorNoDevice : cudaSuccess;
   });
+}
+
+std::vector<std::shared_ptr<StreamQueue>> all_queues() {
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  return handles.queues;
+}
+
+/// For calls that wait, or that may: while a stream is captured they are not allowed, and end the capture. Of
+/// the stream, or (none) of any that is captured in the mode that forbids them to the whole process.
+cudaError_t outside_of_captures(const std::shared_ptr<StreamQueue>& stream = nullptr) {
+  for (const std::shared_ptr<StreamQueue>& queue : all_queues()) {
+    const std::shared_ptr<Capture> capture = queue->capture();
+    if (capture == nullptr || (queue != stream && capture->mode != cudaStreamCaptureModeGlobal)) continue;
+    capture->invalid = true;
+    return answer(cudaErrorStreamCaptureUnsupported);
+  }
+  return cudaSuccess;
+}
+
+/// What allows no call to free it.
+bool is_of_graph(void* address) {
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  const auto has = [&](const auto* handle) { return handle->capture->memory.contains(address); };
+  return std::ranges::any_of(handles.graphs, has) || std::ranges::any_of(handles.executables, has);
 }
 
 std::shared_ptr<EventState> event_of(cudaEvent_t event) {
@@ -145,13 +182,23 @@ bool wait_all_idle_for(std::chrono::milliseconds limit) {
 }
 
 void set_capturing(cudaStream_t stream, bool capturing) {
-  Handles& handles = Handles::get();
-  const std::scoped_lock lock(handles.mutex);
+  const std::shared_ptr<StreamQueue> queue = queue_of(stream);
   if (capturing) {
-    handles.capturing.insert(stream);
+    queue->begin_capture(cudaStreamCaptureModeGlobal);
   } else {
-    handles.capturing.erase(stream);
+    queue->end_capture();
   }
+}
+
+cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
+  const auto queue = queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  const std::shared_ptr<Capture> capture = queue->capture();
+  *status = cudaStreamCaptureStatusNone;
+  if (capture == nullptr) return cudaSuccess;
+  *status = capture->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+  if (id != nullptr) *id = capture->id;
+  return cudaSuccess;
 }
 
 cudaError_t launch(cudaStream_t stream, std::function<void()> kernel) {
@@ -173,7 +220,8 @@ Live live() {
           .streams = handles.streams.size(),
           .events = handles.events.size(),
           .pools = handles.pools.size(),
-          .communicators = live_communicators()};
+          .communicators = live_communicators(),
+          .graphs = handles.graphs.size() + handles.executables.size()};
 }
 
 }  // namespace amaxscope::fake
@@ -204,21 +252,25 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaMalloc(void** address, std::size_t bytes) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
+  if (const cudaError_t error = outside_of_captures()) return error;
   return allocate(address, bytes, MemoryKind::kDevice);
 }
 
 cudaError_t cudaFree(void* address) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
+  if (const cudaError_t error = outside_of_captures()) return error;
   return release(address, MemoryKind::kDevice, __func__);
 }
 
 cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
+  if (const cudaError_t error = outside_of_captures()) return error;
   return allocate(address, bytes, MemoryKind::kPinned);
 }
 
 cudaError_t cudaFreeHost(void* address) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
+  if (const cudaError_t error = outside_of_captures()) return error;
   return release(address, MemoryKind::kPinned, __func__);
 }
 
@@ -230,6 +282,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
+  if (const cudaError_t error = outside_of_captures()) return error;
   const cudaError_t error = copy(to, from, bytes, kind, nullptr);
   if (error == cudaSuccess) queue_of(nullptr)->wait_idle();
   return error;
@@ -302,7 +355,15 @@ cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t bytes, cudaMemPo
     const std::scoped_lock lock(handles.mutex);
     if (!handles.pools.contains(pool)) return answer(cudaErrorInvalidValue);
   }
-  return allocate(address, bytes, MemoryKind::kDevice);
+  if (const cudaError_t error = allocate(address, bytes, MemoryKind::kDevice)) return error;
+  const auto queue = queue_of(stream);
+  const std::shared_ptr<Capture> capture = queue->capture();
+  if (capture == nullptr) return cudaSuccess;
+  // The graph's own: at one address, new in every launch.
+  capture->memory.insert(*address);
+  capture->unfreed.insert(*address);
+  queue->push([memory = *address, bytes] { std::memset(memory, 0xFF, bytes); });
+  return cudaSuccess;
 }
 
 /// The memory goes when the stream has come so far; from now on no call may name it.
@@ -310,9 +371,20 @@ cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
   const auto queue = queue_of(stream);
   if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  const std::shared_ptr<Capture> capture = queue->capture();
+  if (capture != nullptr ? capture->unfreed.erase(address) == 0 : is_of_graph(address)) {
+    add_violation(capture != nullptr ? "cudaFreeAsync in a capture of memory that was not allocated in it"
+                                     : "cudaFreeAsync of memory that belongs to a graph");
+    return answer(cudaErrorInvalidValue);
+  }
+  const std::size_t bytes = State::get().bytes_of(address);
   if (!State::get().give_up_memory(address)) {
     add_violation("cudaFreeAsync of memory that is not there");
     return answer(cudaErrorInvalidValue);
+  }
+  if (capture != nullptr) {
+    queue->push([address, bytes] { std::memset(address, 0xFF, bytes); });
+    return cudaSuccess;
   }
   queue->push([address] {
     State::get().remove_memory(address, MemoryKind::kDevice);
@@ -357,6 +429,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
   const auto queue = queue_of(stream);
   if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = outside_of_captures(queue)) return error;
   queue->wait_idle();
   return cudaSuccess;
 }
@@ -365,14 +438,98 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
   const auto queue = queue_of(stream);
   if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = outside_of_captures(queue)) return error;
   return queue->idle() ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
+  return capture_info(stream, status, nullptr);
+}
+
+#if CUDART_VERSION >= 13000
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t*, const cudaGraphNode_t**,
+                                     const cudaGraphEdgeData**, std::size_t*) {
+#else
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id) {
+#endif
+  if (const cudaError_t error = enter("cudaStreamGetCaptureInfo")) return answer(error);
+  return capture_info(stream, status, id);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  if (stream == nullptr) return answer(cudaErrorStreamCaptureUnsupported);  // the default stream
+  const auto queue = queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  return queue->begin_capture(mode) ? cudaSuccess : answer(cudaErrorIllegalState);
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const auto queue = queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  const std::shared_ptr<Capture> capture = queue->end_capture();
+  *graph = nullptr;
+  if (capture == nullptr) return answer(cudaErrorIllegalState);
+  if (capture->invalid) return answer(cudaErrorStreamCaptureInvalidated);
   Handles& handles = Handles::get();
   const std::scoped_lock lock(handles.mutex);
-  *status = handles.capturing.contains(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *graph = new CUgraph_st{capture};
+  handles.graphs.insert(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  if (!handles.graphs.contains(graph)) return answer(cudaErrorInvalidValue);
+  *executable =
+      new CUgraphExec_st{.capture = graph->capture,
+                         .frees_what_is_left = (flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) != 0};
+  handles.executables.insert(*executable);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  const auto queue = queue_of(stream);
+  if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  std::shared_ptr<Capture> capture;
+  {
+    Handles& handles = Handles::get();
+    const std::scoped_lock lock(handles.mutex);
+    if (!handles.executables.contains(executable)) return answer(cudaErrorInvalidValue);
+    capture = executable->capture;
+    const bool left = !capture->unfreed.empty() && !executable->frees_what_is_left;
+    if (std::exchange(executable->launched, true) && left) return answer(cudaErrorInvalidValue);
+  }
+  if (queue->capture() != nullptr) {
+    add_violation("a graph in a graph is not imitated");
+    return answer(cudaErrorStreamCaptureUnsupported);
+  }
+  for (const Capture::Node& node : capture->nodes) queue->push([capture, &node] { node.work(); }, node.again);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  if (handles.graphs.erase(graph) == 0) return answer(cudaErrorInvalidValue);
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  if (const cudaError_t error = enter(__func__)) return answer(error);
+  Handles& handles = Handles::get();
+  const std::scoped_lock lock(handles.mutex);
+  if (handles.executables.erase(executable) == 0) return answer(cudaErrorInvalidValue);
+  delete executable;
   return cudaSuccess;
 }
 
@@ -381,19 +538,23 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const auto state = event_of(event);
   const auto queue = queue_of(stream);
   if (state == nullptr || queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (const std::shared_ptr<Capture> capture = queue->capture(); capture != nullptr) {
+    if (state->captured() == capture->id) return cudaSuccess;
+    capture->invalid = true;
+    return answer(cudaErrorStreamCaptureIsolation);
+  }
+  if (state->captured() != 0) {
+    add_violation("a stream that joins the capture of another is not imitated");
+    return answer(cudaErrorStreamCaptureUnsupported);
+  }
   queue->push([state, number = state->recorded()] { state->wait(number); });
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t error = enter(__func__)) return answer(error);
-  std::vector<std::shared_ptr<StreamQueue>> queues;
-  {
-    Handles& handles = Handles::get();
-    const std::scoped_lock lock(handles.mutex);
-    queues = handles.queues;
-  }
-  for (const auto& queue : queues) queue->wait_idle();
+  if (const cudaError_t error = outside_of_captures()) return error;
+  for (const auto& queue : all_queues()) queue->wait_idle();
   return cudaSuccess;
 }
 
@@ -425,6 +586,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const auto state = event_of(event);
   const auto queue = queue_of(stream);
   if (state == nullptr || queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (const std::shared_ptr<Capture> capture = queue->capture(); capture != nullptr) {
+    state->record_in(capture->id);
+    return cudaSuccess;
+  }
   queue->push([state, number = state->record()] { state->complete(number); });
   return cudaSuccess;
 }
@@ -433,6 +598,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
   const auto state = event_of(event);
   if (state == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (state->captured() != 0) return answer(cudaErrorCapturedEvent);
+  if (const cudaError_t error = outside_of_captures()) return error;
   return state->done() ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -440,6 +607,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const cudaError_t error = enter(__func__)) return answer(error);
   const auto state = event_of(event);
   if (state == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (state->captured() != 0) return answer(cudaErrorCapturedEvent);
+  if (const cudaError_t error = outside_of_captures()) return error;
   state->wait(state->recorded());
   return cudaSuccess;
 }
@@ -475,6 +644,10 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
     case cudaErrorUnknown:
       return "cudaErrorUnknown";
     default:

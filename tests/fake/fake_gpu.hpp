@@ -56,6 +56,7 @@ struct Live {
   std::size_t events = 0;
   std::size_t pools = 0;
   std::size_t communicators = 0;
+  std::size_t graphs = 0;  ///< instantiated ones too
   friend bool operator==(const Live&, const Live&) = default;
 };
 Live live();
@@ -69,9 +70,10 @@ void add_violation(std::string text);
 
 /// A kernel launch: counted as "cudaLaunchKernel", which fail_at() can make fail. Memory is not looked at.
 cudaError_t launch(cudaStream_t stream, std::function<void()> kernel);
-/// Puts work into a stream as a kernel launch does (null: the default stream).
-void enqueue(cudaStream_t stream, std::function<void()> work);
-/// Marks the stream as being captured into a graph.
+/// Puts work into a stream as a kernel launch does (null: the default stream). again: done whenever the work
+/// is put into a queue, now or when a graph is launched. True: it went into a capture.
+bool enqueue(cudaStream_t stream, std::function<void()> work, std::function<void()> again = {});
+/// Captures the stream into a graph that nobody gets.
 void set_capturing(cudaStream_t stream, bool capturing);
 /// True when all of it lies in one allocation of device memory.
 bool is_device_memory(const void* address, std::size_t bytes);

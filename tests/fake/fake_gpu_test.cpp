@@ -68,6 +68,29 @@ struct Memory {
 using Device = Memory<float, true>;
 using Pinned = Memory<float, false>;
 
+/// Captures what `record` enqueues and instantiates it.
+struct Graph {
+  template <class Record>
+  explicit Graph(cudaStream_t stream, Record record, unsigned long long flags = 0) {
+    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+    record();
+    ended = cudaStreamEndCapture(stream, &graph);
+    if (ended == cudaSuccess) {
+      EXPECT_EQ(cudaGraphInstantiate(&executable, graph, flags), cudaSuccess);
+    }
+  }
+  ~Graph() {
+    if (ended != cudaSuccess) return;
+    EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  cudaError_t ended = cudaSuccess;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+};
+
 /// A communicator of one rank that does not block, ready for calls.
 struct Comm {
   explicit Comm(bool blocking = false) {
@@ -350,6 +373,117 @@ TEST_F(FakeGpu, AnAbortEndsWhatHangs) {
   EXPECT_EQ(state, ncclInProgress);
   EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
   EXPECT_THAT(fake::violations(), IsEmpty());
+}
+
+TEST_F(FakeGpu, ACaptureDoesNothingAndItsLaunchesReadWhatIsThereThen) {
+  const Stream stream;
+  const Device from(1);
+  const Device to(1);
+  const Pinned host(1);
+  int kernels = 0;
+  const Graph graph(stream.handle, [&] {
+    EXPECT_EQ(cudaMemcpyAsync(to.data, from.data, sizeof(float), cudaMemcpyDeviceToDevice, stream.handle),
+              cudaSuccess);
+    EXPECT_EQ(fake::launch(stream.handle, [&] { ++kernels; }), cudaSuccess);
+    EXPECT_EQ(cudaMemcpyAsync(host.data, to.data, sizeof(float), cudaMemcpyDeviceToHost, stream.handle),
+              cudaSuccess);
+  });
+  ASSERT_EQ(graph.ended, cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(stream.handle), cudaSuccess);
+  EXPECT_EQ(kernels, 0);
+  for (const float value : {1.0F, 2.0F, 3.0F}) {
+    EXPECT_EQ(fake::launch(stream.handle, [&from, value] { *from.data = value; }), cudaSuccess);
+    EXPECT_EQ(cudaGraphLaunch(graph.executable, stream.handle), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream.handle), cudaSuccess);
+    EXPECT_EQ(*host.data, value);
+  }
+  EXPECT_EQ(kernels, 3);
+  EXPECT_THAT(fake::violations(), IsEmpty());
+}
+
+TEST_F(FakeGpu, WhatWaitsEndsACapture) {
+  const Stream stream;
+  const Event event;
+  Device memory(1);
+  float here = 0;
+  const std::vector<std::function<cudaError_t()>> calls = {
+      [&] { return cudaStreamSynchronize(stream.handle); },
+      [&] { return cudaStreamQuery(stream.handle); },
+      [&] { return cudaDeviceSynchronize(); },
+      [&] { return cudaEventQuery(event.handle); },
+      [&] { return cudaEventSynchronize(event.handle); },
+      [&] { return cudaMemcpy(&here, memory.data, sizeof here, cudaMemcpyDeviceToHost); },
+      [&] {
+        void* address = nullptr;
+        return cudaMalloc(&address, 4);
+      },
+      [&] { return cudaFree(memory.data); },
+      [&] {
+        void* address = nullptr;
+        return cudaMallocHost(&address, 4);
+      }};
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const Graph graph(stream.handle, [&] { EXPECT_EQ(calls[i](), cudaErrorStreamCaptureUnsupported) << i; });
+    EXPECT_EQ(graph.ended, cudaErrorStreamCaptureInvalidated) << i;
+  }
+}
+
+TEST_F(FakeGpu, EventsDoNotCrossTheBordersOfACapture) {
+  const Stream stream;
+  const Event outside;
+  const Event inside;
+  EXPECT_EQ(cudaEventRecord(outside.handle, stream.handle), cudaSuccess);
+  {
+    const Graph graph(stream.handle, [&] {
+      EXPECT_EQ(cudaStreamWaitEvent(stream.handle, outside.handle, 0), cudaErrorStreamCaptureIsolation);
+    });
+    EXPECT_EQ(graph.ended, cudaErrorStreamCaptureInvalidated);
+  }
+  const Graph graph(stream.handle, [&] {
+    EXPECT_EQ(cudaEventRecord(inside.handle, stream.handle), cudaSuccess);
+    EXPECT_EQ(cudaStreamWaitEvent(stream.handle, inside.handle, 0), cudaSuccess);
+    EXPECT_EQ(cudaEventQuery(inside.handle), cudaErrorCapturedEvent);
+  });
+  EXPECT_EQ(graph.ended, cudaSuccess);
+}
+
+TEST_F(FakeGpu, MemoryOfAGraphIsItsOwn) {
+  const Stream stream;
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  cudaMemPool_t pool = nullptr;
+  ASSERT_EQ(cudaMemPoolCreate(&pool, &properties), cudaSuccess);
+  void* before = nullptr;
+  void* own = nullptr;
+  void* left = nullptr;
+  ASSERT_EQ(cudaMallocFromPoolAsync(&before, 4, pool, stream.handle), cudaSuccess);
+  std::vector<int> seen;
+  {
+    const Graph graph(stream.handle, [&] {
+      EXPECT_EQ(cudaMallocFromPoolAsync(&own, 4, pool, stream.handle), cudaSuccess);
+      EXPECT_EQ(cudaMallocFromPoolAsync(&left, 4, pool, stream.handle), cudaSuccess);
+      EXPECT_EQ(fake::launch(stream.handle, [&] { seen.push_back(*static_cast<int*>(own)); }), cudaSuccess);
+      EXPECT_EQ(cudaMemsetAsync(own, 0, 4, stream.handle), cudaSuccess);
+      EXPECT_EQ(cudaFreeAsync(own, stream.handle), cudaSuccess);
+      EXPECT_EQ(cudaFreeAsync(before, stream.handle), cudaErrorInvalidValue);
+    });
+    EXPECT_THAT(fake::violations(), ElementsAre(HasSubstr("was not allocated in it")));
+    EXPECT_EQ(cudaFreeAsync(left, stream.handle), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaGraphLaunch(graph.executable, stream.handle), cudaSuccess);
+    EXPECT_EQ(cudaGraphLaunch(graph.executable, stream.handle), cudaErrorInvalidValue)
+        << "left is still there";
+    cudaGraphExec_t freeing = nullptr;
+    ASSERT_EQ(cudaGraphInstantiate(&freeing, graph.graph, cudaGraphInstantiateFlagAutoFreeOnLaunch),
+              cudaSuccess);
+    EXPECT_EQ(cudaGraphLaunch(freeing, stream.handle), cudaSuccess);
+    EXPECT_EQ(cudaGraphLaunch(freeing, stream.handle), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream.handle), cudaSuccess);
+    EXPECT_EQ(cudaGraphExecDestroy(freeing), cudaSuccess);
+  }
+  EXPECT_THAT(seen, ElementsAre(-1, -1, -1)) << "what was there before is gone";
+  EXPECT_EQ(cudaFreeAsync(before, stream.handle), cudaSuccess);
+  EXPECT_EQ(cudaMemPoolDestroy(pool), cudaSuccess);
 }
 
 }  // namespace

@@ -77,6 +77,12 @@ bool State::give_up_memory(void* base) {
   return true;
 }
 
+std::size_t State::bytes_of(void* base) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = memory_.find(static_cast<const std::byte*>(base));
+  return found == memory_.end() ? 0 : found->second.bytes;
+}
+
 bool State::inside(const void* address, std::size_t bytes, MemoryKind kind, bool given_up_too) {
   const std::scoped_lock lock(mutex_);
   const auto* first = static_cast<const std::byte*>(address);

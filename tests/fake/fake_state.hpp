@@ -40,6 +40,8 @@ class State {
   }
   /// From now on no call may name it; what was enqueued before may. False as remove_memory.
   bool give_up_memory(void* base);
+  /// Of the memory that begins there; 0: there is none.
+  [[nodiscard]] std::size_t bytes_of(void* base);
   /// True when all of it lies in one allocation of the kind.
   [[nodiscard]] bool inside(const void* address, std::size_t bytes, MemoryKind kind,
                             bool given_up_too = false);

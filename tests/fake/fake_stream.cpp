@@ -1,11 +1,20 @@
 #include "tests/fake/fake_stream.hpp"
 
+#include <atomic>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "tests/fake/fake_state.hpp"
 
 namespace amaxscope::fake {
+
+Capture::~Capture() {
+  for (void* const address : memory) {
+    State::get().remove_memory(address, MemoryKind::kDevice);
+    std::free(address);
+  }
+}
 
 std::shared_ptr<StreamQueue> StreamQueue::start() {
   auto queue = std::make_shared<StreamQueue>();
@@ -31,12 +40,36 @@ void StreamQueue::work() {
   }
 }
 
-void StreamQueue::push(std::function<void()> work) {
+bool StreamQueue::push(std::function<void()> work, std::function<void()> again) {
   {
     const std::scoped_lock lock(mutex_);
+    if (capture_ != nullptr) {
+      capture_->nodes.push_back({std::move(work), std::move(again)});
+      return true;
+    }
     queue_.push_back(std::move(work));
   }
+  if (again) again();
   changed_.notify_all();
+  return false;
+}
+
+bool StreamQueue::begin_capture(cudaStreamCaptureMode mode) {
+  static std::atomic<unsigned long long> captures{0};
+  const std::scoped_lock lock(mutex_);
+  if (capture_ != nullptr) return false;
+  capture_ = std::make_shared<Capture>(++captures, mode);
+  return true;
+}
+
+std::shared_ptr<Capture> StreamQueue::end_capture() {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(capture_, nullptr);
+}
+
+std::shared_ptr<Capture> StreamQueue::capture() {
+  const std::scoped_lock lock(mutex_);
+  return capture_;
 }
 
 void StreamQueue::close() {
@@ -66,7 +99,18 @@ bool StreamQueue::wait_idle_for(std::chrono::milliseconds limit) {
 
 std::uint64_t EventState::record() {
   const std::scoped_lock lock(mutex_);
+  capture_ = 0;
   return ++recorded_;
+}
+
+void EventState::record_in(unsigned long long capture) {
+  const std::scoped_lock lock(mutex_);
+  capture_ = capture;
+}
+
+unsigned long long EventState::captured() {
+  const std::scoped_lock lock(mutex_);
+  return capture_;
 }
 
 void EventState::complete(std::uint64_t number) {
@@ -92,10 +136,13 @@ void EventState::wait(std::uint64_t number) {
   changed_.wait(lock, [&] { return completed_ >= number; });
 }
 
-void enqueue(cudaStream_t stream, std::function<void()> work) {
+bool enqueue(cudaStream_t stream, std::function<void()> work, std::function<void()> again) {
   const std::shared_ptr<StreamQueue> queue = queue_of(stream);
-  if (queue == nullptr) return add_violation("work for a stream that does not exist");
-  queue->push(std::move(work));
+  if (queue == nullptr) {
+    add_violation("work for a stream that does not exist");
+    return false;
+  }
+  return queue->push(std::move(work), std::move(again));
 }
 
 }  // namespace amaxscope::fake
