@@ -6,7 +6,9 @@
 #include <bit>
 
 #include "core/error.hpp"
+#include "features/deferred.hpp"
 #include "kernels/amax.hpp"
+#include "kernels/device_kernels.hpp"
 
 namespace amaxscope {
 
@@ -50,8 +52,8 @@ DelayedHistory::DelayedHistory(DType format, std::string name)
 
 void DelayedHistory::declare(const InspectedTensor& tensor, const Schedule& schedule, std::string_view owner,
                              Registration& registration) {
-  const Schedule every_step(1, {{.start = 0, .end = schedule.intervals().back().end}});
-  cell_ = &registration.declare_over(ReduceOver::kStage, tensor, every_step, [&] {
+  every_step_ = Schedule(1, {{.start = 0, .end = schedule.intervals().back().end}});
+  cell_ = &registration.declare_over(ReduceOver::kStage, tensor, every_step_, [&] {
     return std::make_unique<AmaxOfStep>(std::string(owner), state_);
   });
 }
@@ -60,7 +62,17 @@ void DelayedHistory::observe(const InspectContext& context) {
   const Phase phase = context.moment.phase;
   if (cell_ == nullptr || !context.has_original || phase == Phase::kEval || phase == Phase::kRecompute)
     return;
-  static_cast<AmaxOfStep&>(*cell_->train).feed(context.x.numel() == 0 ? 0U : amax_bits(context.x));
+  auto& amax = static_cast<AmaxOfStep&>(*cell_->train);
+  if (!context.defers()) return amax.feed(context.x.numel() == 0 ? 0U : amax_bits(context.x));
+  DeviceResults::Request request = deferred(context, amax, every_step_);
+  request.key.owner = this;
+  request.bytes = sizeof(Accumulated<std::uint32_t>);
+  request.once = false;  // weights too are looked at each time
+  request.launch = [&x = context.x](const ResultSlot& slot) { device_kernels("amax", x)->add_amax(x, slot); };
+  request.take = [&amax](const std::byte* accumulated, std::int64_t) {
+    amax.feed(result_at<std::uint32_t>(accumulated));
+  };
+  context.device_results->add(context.x, std::move(request));
 }
 
 void DelayedHistory::keep_in(KeptState& kept) {

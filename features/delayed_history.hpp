@@ -42,6 +42,7 @@ class DelayedHistory {
 
   std::shared_ptr<DelayedScalingState> state_;
   const StatCell* cell_ = nullptr;
+  Schedule every_step_;
 };
 
 }  // namespace amaxscope

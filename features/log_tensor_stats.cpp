@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "features/deferred.hpp"
 #include "features/inspecting.hpp"
 #include "runtime/stats/channel_accumulator.hpp"
 #include "runtime/stats/magnitude_accumulators.hpp"
@@ -39,31 +40,32 @@ LineSplit line_split(const InspectedTensor& tensor, Lines lines) {
   return {.parts = tensor.tp_group->size(), .part = tensor.tp_group->rank()};
 }
 
-void feed_moments(StatAccumulator& into, const InspectContext& context) {
+void feed_moments(StatAccumulator& into, const InspectContext& context, const Schedule& due) {
   auto& moments = static_cast<MomentsAccumulator&>(into);
+  if (context.defers()) return defer_moments(context, moments, due);
   moments.feed(context.moments(moments.order()));
 }
 
-void feed_range(StatAccumulator& into, const InspectContext& context) {
+void feed_range(StatAccumulator& into, const InspectContext& context, const Schedule&) {
   auto& range = static_cast<BlockRangeAccumulator&>(into);
   if (context.x.numel() == 0) return range.feed(std::nullopt);
   range.feed(
       max_blockwise_dynamic_range(context.x, range.block_size(), range.dims(), range.both_orientations()));
 }
 
-void feed_histogram(StatAccumulator& into, const InspectContext& context) {
+void feed_histogram(StatAccumulator& into, const InspectContext& context, const Schedule&) {
   static_cast<HistogramAccumulator&>(into).feed(context.x);
 }
 
-void feed_outliers(StatAccumulator& into, const InspectContext& context) {
+void feed_outliers(StatAccumulator& into, const InspectContext& context, const Schedule&) {
   static_cast<OutlierAccumulator&>(into).feed(context.moments(), context.x);
 }
 
-void feed_channels(StatAccumulator& into, const InspectContext& context) {
+void feed_channels(StatAccumulator& into, const InspectContext& context, const Schedule&) {
   static_cast<ChannelAccumulator&>(into).feed(context.x);
 }
 
-void feed_update(StatAccumulator& into, const InspectContext& context) {
+void feed_update(StatAccumulator& into, const InspectContext& context, const Schedule&) {
   static_cast<UpdateAccumulator&>(into).feed(context.x, context.weight, context.normalized_gradient);
 }
 
@@ -78,7 +80,7 @@ std::vector<LogTensorStats::Measure> LogTensorStats::measures_for(const FeatureP
                                                                   Registration& registration) const {
   std::vector<Measure> measures;
   const auto declare = [&](auto feed, const std::function<std::unique_ptr<StatAccumulator>()>& make) {
-    measures.push_back({&registration.declare(tensor, params.schedule, make), feed});
+    measures.push_back({&registration.declare(tensor, params.schedule, make), &params.schedule, feed});
   };
   std::vector<std::string> moments;
   std::vector<std::string> updates;
@@ -152,7 +154,10 @@ void LogTensorStats::inspect_tensor(const InspectContext& context) {
   if (found == measures_.end()) return;
   for (const Measure& measure : found->second) {
     StatAccumulator& accumulator = measure.cell->of(context.moment.phase);
-    if (counts(context, accumulator)) measure.feed(accumulator, context);
+    if (!counts(context, accumulator)) continue;
+    AMAXSCOPE_CHECK(!context.captured() || measure.feed == feed_moments, ErrorCode::kUsage,
+                    "\"{}\" is computed on the host", accumulator.id());
+    measure.feed(accumulator, context, *measure.due);
   }
 }
 

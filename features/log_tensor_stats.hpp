@@ -23,6 +23,8 @@ class LogTensorStats final : public Feature {
                                                 std::int64_t iteration) const override;
   /// Without an original (a weight that exists in FP8 only) nothing is counted.
   void inspect_tensor(const InspectContext& context) override;
+  /// Statistics of the moments; the others are computed on the host.
+  [[nodiscard]] bool captures() const override { return true; }
   /// How often channels have stood out.
   void save_state(FeatureState& state) const override { kept_.save(state); }
   void load_state(const FeatureState& state) override { kept_.load(state); }
@@ -31,7 +33,8 @@ class LogTensorStats final : public Feature {
   /// One accumulator and how it is fed.
   struct Measure {
     const StatCell* cell;
-    void (*feed)(StatAccumulator&, const InspectContext&);
+    const Schedule* due;
+    void (*feed)(StatAccumulator&, const InspectContext&, const Schedule& due);
   };
   [[nodiscard]] std::vector<Measure> measures_for(const FeatureParams& params, const InspectedTensor& tensor,
                                                   Registration& registration) const;

@@ -8,17 +8,13 @@
 
 #include "core/error.hpp"
 #include "features/inspecting.hpp"
-#include "runtime/quantizers/block_scaled_tensor.hpp"
+#include "features/quantization_codes.hpp"
 
 namespace amaxscope {
 
 namespace {
 
 using Name = QuantizationStatName;
-
-bool is_per_tensor(RecipeKind recipe) {
-  return recipe == RecipeKind::kDelayed || recipe == RecipeKind::kCurrent;
-}
 
 /// Why this tensor has no such statistic; empty when it has.
 std::string why_skipped(const Name& name, const InspectedTensor& tensor) {
@@ -47,39 +43,7 @@ std::string logged_name(const Name& name, std::string_view stat) {
   return fmt::format("{}{}{}", name.prefix, stat, name.columnwise ? "_columnwise" : "");
 }
 
-Direction direction_of(const Name& name) {
-  return name.columnwise ? Direction::kColumnwise : Direction::kRowwise;
-}
-
-/// Whether codes are of this recipe's kind.
-bool is_of(const QuantizedTensor& codes, RecipeKind recipe) {
-  const auto* blocks = dynamic_cast<const BlockScaledTensor*>(&codes);
-  return blocks == nullptr ? is_per_tensor(recipe) : blocks->recipe() == recipe;
-}
-
-struct Found {
-  const QuantizedTensor* codes = nullptr;
-  Direction direction = Direction::kRowwise;
-};
-
-/// The GEMM's codes that a statistic is about.
-Found running_codes(const Name& name, const InspectContext& context) {
-  const Direction direction = direction_of(name);
-  const QuantizedTensor* operand = context.operand(direction);
-  if (const QuantizedTensor* codes = codes_in(operand, direction)) return {codes, direction};
-  // One scale: the other direction has the same codes.
-  if (!is_per_tensor(context.tensor.recipe)) return {};
-  return {codes_in(context.columnwise, Direction::kColumnwise), Direction::kColumnwise};
-}
-
 }  // namespace
-
-struct QuantizationStats::Now {
-  const InspectContext& context;
-  TensorState& state;
-  std::array<std::optional<Measured>, 2> codes = {};  ///< by Direction
-  std::map<RecipeKind, std::array<std::optional<Measured>, 2>> what_ifs = {};
-};
 
 std::vector<QuantizationStats::Request> QuantizationStats::requests_for(const FeatureParams& params,
                                                                         const InspectedTensor& tensor,
@@ -145,6 +109,14 @@ void QuantizationStats::register_tensor(const InspectedTensor& tensor, Registrat
   }
 }
 
+std::int64_t QuantizationStats::Measure::age_of(const Scales& scales, std::int64_t iteration) {
+  if (scales.first != scale) scale_since = iteration;
+  const std::int64_t age = iteration - scale_since;
+  if (scales.changed) scale_since = iteration;
+  scale = scales.last;
+  return age;
+}
+
 KeptState::Words QuantizationStats::Measure::saved() const {
   KeptState::Words words = {std::bit_cast<std::uint32_t>(scale), static_cast<std::uint64_t>(scale_since),
                             static_cast<std::uint64_t>(rounding_iteration)};
@@ -199,7 +171,7 @@ const Measured* QuantizationStats::measured_for(const Measure& measure, Now& now
   const InspectContext& context = now.context;
   const Name& name = measure.request.name;
   if (measure.recipe == context.tensor.recipe) {
-    const Found found = running_codes(name, context);
+    const RunningCodes found = running_codes(name, context);
     if (found.codes != nullptr && (!name.recipe || is_of(*found.codes, measure.recipe))) {
       std::optional<Measured>& result = now.codes[static_cast<std::size_t>(found.direction)];
       if (!result) {
@@ -232,11 +204,7 @@ QuantizationSample QuantizationStats::sample_of(Measure& measure, const Measured
   const bool training = context.moment.phase != Phase::kEval;
   if (!training || context.x.numel() == 0) return sample;
   if (measured.scale != 0.0F) {
-    if (measured.scale != measure.scale) {
-      measure.scale = measured.scale;
-      measure.scale_since = context.iteration;
-    }
-    sample.scale_age = context.iteration - measure.scale_since;
+    sample.scale_age = measure.age_of({measured.scale, measured.scale, false}, context.iteration);
   }
   if (measured.rounding.errors.empty()) return sample;
   const bool first = context.moment.microbatch == 0 && measure.rounding_iteration != context.iteration;
@@ -254,7 +222,8 @@ void QuantizationStats::feed_scales(const Measure& measure, const InspectContext
   auto& accumulator = static_cast<QuantizationAccumulator&>(measure.cell->of(context.moment.phase));
   if (accumulator.ran() || context.moment.phase == Phase::kRecompute) return;
   const Name& name = measure.request.name;
-  const Found found = measure.recipe == context.tensor.recipe ? running_codes(name, context) : Found{};
+  const RunningCodes found =
+      measure.recipe == context.tensor.recipe ? running_codes(name, context) : RunningCodes{};
   for (const std::string& stat : measure.request.stats) {
     if (found.codes != nullptr && QuantizationAccumulator::is_about_scale(stat)) continue;
     const std::string logged = logged_name(name, stat);
@@ -272,17 +241,23 @@ void QuantizationStats::inspect_tensor(const InspectContext& context) {
   const auto state = tensors_.find(&context.tensor);
   if (state == tensors_.end()) return;
   for (const auto& [recipe, what_if] : state->second.what_ifs) {
-    if (what_if->history() != nullptr) what_if->history()->observe(context);
+    if (what_if->history() == nullptr) continue;
+    AMAXSCOPE_CHECK(!context.captured(), ErrorCode::kUsage,
+                    "what delayed scaling would do follows a history that the host keeps");
+    what_if->history()->observe(context);
   }
-  if (!state->second.params->schedule.due(context.iteration)) return;
+  // A captured step is for all iterations.
+  if (!context.captured() && !state->second.params->schedule.due(context.iteration)) return;
   Now now{context, state->second};
   for (Measure& measure : state->second.measures) {
     if (!context.has_original) {
+      AMAXSCOPE_CHECK(!context.captured(), ErrorCode::kUsage,
+                      "it exists in codes only, and the host reads their scale");
       feed_scales(measure, context);
       continue;
     }
     auto& accumulator = static_cast<QuantizationAccumulator&>(measure.cell->of(context.moment.phase));
-    if (!counts(context, accumulator)) continue;
+    if (!counts(context, accumulator) || defer(measure, accumulator, now)) continue;
     if (const Measured* measured = measured_for(measure, now))
       accumulator.feed(sample_of(measure, *measured, context));
   }

@@ -2,6 +2,7 @@
 // of the codes that a GEMM gets or of what another recipe would make.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "features/deferred.hpp"
 #include "features/what_if.hpp"
 #include "runtime/feature/registry.hpp"
 
@@ -54,6 +56,8 @@ class QuantizationStats : public Feature {
   [[nodiscard]] bool takes_amax_over_tp(const InspectedTensor& weight, std::int64_t iteration,
                                         AmaxScope session_default) const override;
   void inspect_tensor(const InspectContext& context) override;
+  /// Of codes under one scale; the others are measured on the host.
+  [[nodiscard]] bool captures() const override { return true; }
   /// The amax histories of delayed what-ifs, the age of scales, and what rounding errors are compared with.
   void save_state(FeatureState& state) const override { kept_.save(state); }
   void load_state(const FeatureState& state) override { kept_.load(state); }
@@ -72,6 +76,19 @@ class QuantizationStats : public Feature {
     std::int64_t scale_since = 0;
     std::vector<float> rounding;  ///< errors away from zero of the last due iteration
     std::int64_t rounding_iteration = -1;
+    /// What the host knew of the scale when kernels were enqueued: flags of codes under this scale; 0: of
+    /// any.
+    float noted_scale = 0.0F;
+    std::vector<std::string> noted_flags = {};
+
+    /// Scales of one step in the order in which they were met.
+    struct Scales {
+      float first = 0.0F;
+      float last = 0.0F;
+      bool changed = false;  ///< in between
+    };
+    /// Iterations for which the scale has been what it was at first; the oldest in the step.
+    std::int64_t age_of(const Scales& scales, std::int64_t iteration);
 
     [[nodiscard]] KeptState::Words saved() const;
     void restore(const KeptState::Words& words);
@@ -83,11 +100,27 @@ class QuantizationStats : public Feature {
     bool with_rounding = false;
   };
   /// Of one tensor, now.
-  struct Now;
+  struct Now {
+    const InspectContext& context;
+    TensorState& state;
+    std::array<std::optional<Measured>, 2> codes = {};  ///< by Direction
+    std::map<RecipeKind, std::array<std::optional<Measured>, 2>> what_ifs = {};
+  };
 
   [[nodiscard]] std::vector<Request> requests_for(const FeatureParams& params, const InspectedTensor& tensor,
                                                   Registration* registration) const;
   [[nodiscard]] const Measured* measured_for(const Measure& measure, Now& now) const;
+  /// On a device, of codes under one scale: enqueues what counts, to be fed in step(), or finds that there is
+  /// nothing to count. False: the host is to measure. Throws Error(kUsage) where it would have to in a
+  /// capture.
+  bool defer(Measure& measure, QuantizationAccumulator& accumulator, const Now& now) const;
+  void request_running(const Float8Tensor& codes, Measure& measure, DeviceResults::Request& request,
+                       const InspectContext& context) const;
+  void request_what_if(const WhatIf& what_if, Measure& measure, DeviceResults::Request& request,
+                       const InspectContext& context) const;
+  /// In step(), what kernels have counted. iteration: none in evaluation.
+  static void take(Measure& measure, QuantizationAccumulator& accumulator, const ScaledError& sum,
+                   const std::string& format, std::optional<std::int64_t> iteration);
   [[nodiscard]] QuantizationSample sample_of(Measure& measure, const Measured& measured,
                                              const InspectContext& context) const;
   void feed_scales(const Measure& measure, const InspectContext& context);

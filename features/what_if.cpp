@@ -101,6 +101,20 @@ Measured WhatIf::measure_one_scale(const InspectContext& context, bool with_roun
   return measured;
 }
 
+MadeScale WhatIf::scale_on_device(const InspectContext& context) const {
+  if (history_) {
+    AMAXSCOPE_CHECK(!context.captured(), ErrorCode::kUsage,
+                    "what delayed scaling would do follows a history that the host keeps");
+    return {Float8Scale(history_->slot().scale).beside(context.x), {}};
+  }
+  AMAXSCOPE_CHECK(
+      !context.captured() || !is_reduced(context), ErrorCode::kUsage,
+      "what another recipe would do takes an amax over the tensor-parallel ranks, which replays would "
+      "do in every iteration, due or not");
+  return scale_of_tensor(context.x, {.max_value = fp8_max(format_)},
+                         [&](const MutableTensorView& amaxes) { reduce_over_shards(context, amaxes); });
+}
+
 std::array<std::optional<Measured>, 2> WhatIf::measure(const InspectContext& context, Usage wanted,
                                                        bool with_rounding) {
   std::array<std::optional<Measured>, 2> measured;

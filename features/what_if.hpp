@@ -9,6 +9,7 @@
 
 #include "features/delayed_history.hpp"
 #include "features/quantization_measure.hpp"
+#include "runtime/quantizers/current_scaling.hpp"
 #include "runtime/quantizers/quantizer.hpp"
 #include "runtime/quantizers/reduce_amaxes.hpp"
 
@@ -29,6 +30,14 @@ class WhatIf {
   [[nodiscard]] RecipeKind recipe() const noexcept { return recipe_; }
   /// Of delayed scaling; null for the others.
   [[nodiscard]] DelayedHistory* history() noexcept { return history_ ? &*history_ : nullptr; }
+  [[nodiscard]] const DelayedHistory* history() const noexcept { return history_ ? &*history_ : nullptr; }
+
+  /// Codes under one scale, that no block has another of.
+  [[nodiscard]] bool has_one_scale() const noexcept { return quantizer_ == nullptr; }
+  [[nodiscard]] DType format() const noexcept { return format_; }
+  /// That scale for context.x on a device, without a wait of the host: one MAX over tp as in measure().
+  /// Throws Error(kUsage) where a captured step cannot have it.
+  [[nodiscard]] MadeScale scale_on_device(const InspectContext& context) const;
 
   /// What quantizing context.x in these directions would do, by Direction; one pass of the quantizer for
   /// both, and one MAX over tp where the scale needs it. Any shape: what does not fill a block is padded with

@@ -12,6 +12,7 @@
 #include "runtime/guarded_groups.hpp"
 #include "runtime/live/event_dump.hpp"
 #include "runtime/quantizers/debug_quantizer.hpp"
+#include "runtime/stats/device_results.hpp"
 #include "runtime/stats/stat_store.hpp"
 
 namespace amaxscope {
@@ -62,6 +63,7 @@ struct ActiveConfig {
   std::map<std::string, std::vector<std::string>> joined_layers;  ///< see layers_of_all_stages
   bool observing = false;                                         ///< some section observes
   StatStore stats;
+  DeviceResults device_results;
   std::unique_ptr<EventDump> event_dump;  ///< null: no feature dumps
   std::unique_ptr<RegistrationAgreement> tp_agreement;
   std::int64_t next_due = 0;          ///< first iteration at which step() has statistics to reduce

@@ -50,6 +50,7 @@ void DebugSession::Impl::step() {
     try {
       retired_.reset();
       if (!stepped_) first_step();
+      fetch_device_results();
       active_->for_each_feature([&](Feature& feature) { feature.end_iteration(iteration); });
       if (active_->registrations_changed) {
         active_->stats.settle();
@@ -173,9 +174,16 @@ void DebugSession::Impl::hook_failed(const Feature& feature, const InspectedTens
   const bool agreement =
       own != nullptr && (own->code() == ErrorCode::kMismatch || own->code() == ErrorCode::kDeadline);
   // A feature is not to blame for ranks that do not come.
-  const std::string what = agreement ? fmt::format("{} {}: {}", tensor.layer, tensor.name, error.what())
-                                     : fmt::format("{} failed on {} of {}: {}", feature.label(), tensor.name,
-                                                   tensor.layer, error.what());
+  const bool capturing = active_->device_results.capturing();
+  std::string what = agreement ? fmt::format("{} {}: {}", tensor.layer, tensor.name, error.what())
+                               : fmt::format("{} failed on {} of {}: {}", feature.label(), tensor.name,
+                                             tensor.layer, error.what());
+  if (capturing && !agreement) {
+    what = fmt::format(
+        "{} cannot look at {} of {} in a step that is captured into a CUDA graph: {}. Leave this "
+        "layer, tensor or statistic out of section {}, or run the step as it is where it is due",
+        feature.label(), tensor.name, tensor.layer, error.what(), feature.config().section);
+  }
   if (altering && failure_policy() == FailurePolicy::kDetach) {
     log.error("iteration {}: {}", iteration, what);
     return;  // the caller throws: there is no tensor to go on with
@@ -248,6 +256,10 @@ void DebugSession::set_reduction_group(Communicator* group) { impl_->set_reducti
 void DebugSession::save_state(const std::filesystem::path& dir) const { impl_->save_state(dir); }
 void DebugSession::load_state(const std::filesystem::path& dir) { impl_->load_state(dir); }
 void DebugSession::replace_config(const std::string& text) { impl_->replace_config(text); }
+void DebugSession::begin_capture(Stream stream) { impl_->begin_capture(stream); }
+void DebugSession::end_capture() { impl_->end_capture(); }
+bool DebugSession::needs_capture() { return !impl_->changed_since_capture().empty(); }
+void DebugSession::before_replay() { impl_->before_replay(); }
 void DebugSession::step() { impl_->step(); }
 void DebugSession::close() { impl_->close(); }
 Log& DebugSession::log() noexcept { return impl_->log; }

@@ -1,11 +1,11 @@
 // The debug session: one for a training run on each rank. See docs/architecture.md for the picture.
 //
 // Ownership: owns features, statistics, sinks and its own communicators (splits of those it is given, so its
-// traffic never meets the trainer's). Borrowed groups must outlive it.
-// Thread safety: one thread at a time. Two sessions can live in one process.
-// Blocking: construction with a config, freeze(), step() with something due and close() talk to the other
-// ranks of a group, up to the deadline; everything else is local. A step with nothing due does no collective,
-// takes no lock and allocates nothing.
+// traffic never meets the trainer's). Borrowed groups must outlive it, and so must streams of a device, with
+// their backends, on which tensors were handed in. Thread safety: one thread at a time. Two sessions can live
+// in one process. Blocking: construction with a config, freeze(), step() with something due and close() talk
+// to the other ranks of a group, up to the deadline; everything else is local. A step with nothing due does
+// no collective, takes no lock and allocates nothing.
 #pragma once
 
 #include <array>
@@ -184,6 +184,24 @@ class DebugSession {
   /// anew. Local. Throws Error(kConfig) for a text that is not valid, Error(kUsage) without
   /// SessionOptions::replaceable_config.
   void replace_config(const std::string& text);
+
+  /// A training step that is captured into a CUDA graph and replayed (docs/cuda.md). The order is
+  ///   begin_capture(stream); cudaStreamBeginCapture; forward, backward; cudaStreamEndCapture; end_capture();
+  ///   then in each iteration before_replay(); cudaGraphLaunch on that stream; step();
+  /// and before_replay() again before each further launch in an iteration. Capturing is no iteration. Between
+  /// begin_capture() and end_capture() hooks record what any later iteration may need, guarded in device
+  /// memory by whether it is due. What alters numerics is recorded as this iteration has it. A feature that
+  /// needs the host is refused with its name, layer and tensor, as an error of a hook. All do nothing where
+  /// nothing is configured. begin_capture: after the first step(); stream: of the step's tensors, with its
+  /// backend. Throws Error(kUsage).
+  void begin_capture(Stream stream);
+  void end_capture();
+  /// Whether this iteration is not what was captured last: another config is in force, or a feature that
+  /// alters numerics begins or ends. Then the step is to be captured again.
+  [[nodiscard]] bool needs_capture();
+  /// Tells the device what is due in this iteration. Does not wait. Throws Error(kUsage) when
+  /// needs_capture().
+  void before_replay();
 
   /// Ends an iteration: reduces what is due, writes it, advances. Collective over a group that has something
   /// due, and over the world at the first step and when a poll is. Throws Error(kStopped), the same on all

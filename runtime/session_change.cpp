@@ -139,6 +139,11 @@ void DebugSession::Impl::commit(std::unique_ptr<Change> change) {
   try {
     change->active->take_over(*active_, log);
     std::swap(active_, change->active);
+    config_changed_ = true;
+    captured_formats_.clear();
+    DeviceResults& before = change->active->device_results;
+    before.silence();
+    if (auto memory = before.captured_memory()) captured_memory_.push_back(std::move(memory));
     for (auto& [state, parts] : change->layers) {
       std::swap(state->parts, parts);
       state->planned_iteration = -1;

@@ -35,6 +35,9 @@ struct LayerHandle::State {
   std::int64_t planned_iteration = -1;
   bool any_enabled = false;
 
+  void begin_capture();
+  void end_capture();
+
   /// Plans the current iteration once; closes the gate until the next one that may matter when there is
   /// nothing.
   void plan();
@@ -61,6 +64,10 @@ class DebugSession::Impl {
   void save_state(const std::filesystem::path& dir) const;
   void load_state(const std::filesystem::path& dir);
   void replace_config(const std::string& text);
+  void begin_capture(Stream stream);
+  void end_capture();
+  [[nodiscard]] std::string changed_since_capture();
+  void before_replay();
   void step();
   void close();
 
@@ -119,6 +126,8 @@ class DebugSession::Impl {
   /// Declares what the features want to know of it.
   static void register_free(const FreeTensor& target, const std::vector<Feature*>& features,
                             ActiveConfig& active);
+  /// Feeds what kernels have left in device memory.
+  void fetch_device_results();
   void inspect_free(FreeTensor& target, const TensorView& view, const TensorMoment& moment,
                     const TensorView* weight = nullptr, const TensorView* normalized_gradient = nullptr);
 
@@ -205,6 +214,11 @@ class DebugSession::Impl {
   std::optional<ConfigWatch> watch_;   ///< of the first rank of the world
   std::optional<ConfigText> offered_;  ///< valid, not yet told to the others
   RecentSteps recent_steps_;
+  bool captured_ = false;         ///< a step, at some time
+  bool config_changed_ = false;   ///< since then
+  bool told_of_replays_ = false;  ///< that one was not announced
+  std::vector<std::pair<const InspectedTensor*, std::string>> captured_formats_;
+  std::vector<std::shared_ptr<void>> captured_memory_;  ///< of configs before: graphs may still name it
   std::int64_t event_records_ = 0;
   bool stepped_ = false;
   bool closed_ = false;

@@ -61,6 +61,25 @@ DebugQuantizer* LayerHandle::quantizer(TensorKind tensor) const {
   return quantizer.any_feature_enabled() ? &quantizer : nullptr;
 }
 
+void LayerHandle::State::begin_capture() {
+  if (parts.features.empty()) return;
+  planned_iteration = *gate.now;
+  any_enabled = false;
+  for (const std::unique_ptr<DebugQuantizer>& quantizer : parts.quantizers) {
+    quantizer->begin_capture(planned_iteration);
+    any_enabled = any_enabled || quantizer->any_feature_enabled();
+  }
+  gate.next = any_enabled ? planned_iteration : kNever;
+}
+
+void LayerHandle::State::end_capture() {
+  if (parts.features.empty()) return;
+  for (const std::unique_ptr<DebugQuantizer>& quantizer : parts.quantizers) quantizer->end_capture();
+  planned_iteration = -1;
+  any_enabled = false;
+  gate.next = *gate.now;
+}
+
 void LayerHandle::set_weight(std::function<TensorView()> values) const {
   if (state_ != nullptr) state_->weight = std::move(values);
 }
@@ -76,6 +95,9 @@ std::vector<Feature*> DebugSession::Impl::admit(const LayerDescription& descript
 
 LayerHandle DebugSession::Impl::layer(const LayerDescription& description, OperandQuantizers parents) {
   if (!enabled) return {};
+  AMAXSCOPE_CHECK(!active_->device_results.capturing(), ErrorCode::kUsage,
+                  "layer \"{}\" is registered while a step is captured; ranks talk about new layers",
+                  description.name);
   AMAXSCOPE_CHECK(
       layer_names_.insert(description.name).second, ErrorCode::kUsage,
       "a layer named \"{}\" is registered already; every GEMM layer of a rank needs a name of its own",
@@ -95,6 +117,7 @@ LayerHandle DebugSession::Impl::layer(const LayerDescription& description, Opera
   };
   state.services.inspects = [this](const InspectedTensor& tensor, const DebugQuantizedTensor& operands) {
     active_->stats.note_format(tensor, operands.format_name());
+    if (active_->device_results.capturing()) captured_formats_.emplace_back(&tensor, operands.format_name());
   };
   if (description.tp_group != nullptr && description.tp_group->size() > 1) {
     AMAXSCOPE_CHECK(groups_.tp != nullptr && description.tp_group->world_ranks() == groups_.tp->world_ranks(),
@@ -132,6 +155,7 @@ LayerParts DebugSession::Impl::make_parts(const LayerHandle::State& state, std::
     auto& quantizer = parts.quantizers[static_cast<std::size_t>(tensor)];
     quantizer = std::make_unique<DebugQuantizer>(state.description, tensor, parent_of(tensor), parts.features,
                                                  state.services);
+    quantizer->set_device_results(&active.device_results);
     const InspectedTensor& inspected = quantizer->inspected();
     active.stats.place(inspected, place_statistic(placement_, inspected.layout, token_split(tensor)));
     for (Feature* feature : parts.features) active.register_tensor(*feature, inspected);
@@ -199,7 +223,7 @@ bool DebugSession::Impl::observes_update(std::string_view name, Layout layout) {
   std::int64_t next = kNever;
   for (const Feature* feature : target.features) {
     const Decision decision = feature->inspect_tensor_enabled(target.tensor, iteration);
-    if (decision.enabled) return true;
+    if (decision.enabled || (active_->device_results.capturing() && decision.next)) return true;
     next = std::min(next, decision.next.value_or(kNever));
   }
   target.next = next;
@@ -224,8 +248,13 @@ void DebugSession::Impl::log_tensor_stats(std::string_view layer_name, std::stri
 DebugSession::Impl::FreeTensor& DebugSession::Impl::free_tensor(std::string_view name,
                                                                 std::string_view tensor, Layout layout,
                                                                 Phase phase, bool base, Communicator* group) {
-  std::unique_ptr<FreeTensor>& target = free_tensors_[{std::string(name), std::string(tensor)}];
-  if (target != nullptr) return *target;
+  const std::pair key{std::string(name), std::string(tensor)};
+  if (const auto known = free_tensors_.find(key); known != free_tensors_.end()) return *known->second;
+  AMAXSCOPE_CHECK(!active_->device_results.capturing(), ErrorCode::kUsage,
+                  "{} {} is observed for the first time while a step is captured; run the step once as it is "
+                  "before it is captured",
+                  name, tensor);
+  std::unique_ptr<FreeTensor>& target = free_tensors_[key];
   target = std::make_unique<FreeTensor>();
   target->tensor.layer = name;
   target->tensor.name = tensor;
@@ -268,6 +297,8 @@ void DebugSession::Impl::inspect_free(FreeTensor& target, const TensorView& view
   if (iteration < target.next) return;
   std::int64_t next = kNever;
   bool any = false;
+  const bool capturing = active_->device_results.capturing();
+  active_->device_results.begin_tensor();
   const TensorView x = with_default_stream(view, workers_ ? workers_->stream() : Stream{});
   const InspectContext context{.tensor = target.tensor,
                                .iteration = iteration,
@@ -279,13 +310,18 @@ void DebugSession::Impl::inspect_free(FreeTensor& target, const TensorView& view
                                .quantizer = nullptr,
                                .tp_amax = nullptr,
                                .weight = weight,
-                               .normalized_gradient = normalized_gradient};
+                               .normalized_gradient = normalized_gradient,
+                               .device_results = &active_->device_results};
   for (Feature* feature : target.features) {
     const Decision decision = feature->inspect_tensor_enabled(target.tensor, iteration);
     next = std::min(next, decision.next.value_or(kNever));
-    if (!decision.enabled) continue;
+    if (!decision.enabled && !(capturing && decision.next)) continue;
     any = true;
     try {
+      AMAXSCOPE_CHECK(!capturing || feature->captures(), ErrorCode::kUsage,
+                      "it needs the host for every tensor it looks at");
+      AMAXSCOPE_CHECK(!capturing || x.device().kind != DeviceKind::kCpu, ErrorCode::kUsage,
+                      "it is on the host, where a replay does nothing");
       feature->inspect_tensor(context);
     } catch (const std::exception& error) {
       hook_failed(*feature, target.tensor, /*altering=*/false, error);

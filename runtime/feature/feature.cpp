@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "kernels/amax.hpp"
+#include "runtime/stats/device_results.hpp"
 
 namespace amaxscope {
 
@@ -33,6 +34,10 @@ std::optional<std::int64_t> earlier(std::optional<std::int64_t> a, std::optional
   if (!a) return b;
   if (!b) return a;
   return std::min(*a, *b);
+}
+
+bool InspectContext::captured() const noexcept {
+  return device_results != nullptr && device_results->capturing();
 }
 
 const TensorMoments& InspectContext::moments(MomentOrder order) const {

@@ -31,6 +31,8 @@
 
 namespace amaxscope {
 
+class DeviceResults;  // runtime/stats/device_results.hpp
+
 /// enabled now, and the next iteration at which that may change (none: never). All iterations from now up to,
 /// not including, `next` have the same answer: something due once in ten iterations answers {true, i + 1}
 /// when it is due and {false, the next multiple of ten} when it is not.
@@ -129,6 +131,15 @@ struct InspectContext {
   /// Beside an update: the weight it is about to be added to, as stored, and g / sqrt(v). Null: not given.
   const TensorView* weight = nullptr;
   const TensorView* normalized_gradient = nullptr;
+
+  /// Where results of kernels wait for step(), so that the host does not. Null: there is none.
+  DeviceResults* device_results = nullptr;
+  /// Whether what kernels can count is to go there.
+  [[nodiscard]] bool defers() const noexcept {
+    return device_results != nullptr && has_original && x.device().kind != DeviceKind::kCpu;
+  }
+  /// Whether this is recorded into a CUDA graph: nothing has a value, replays do what is enqueued now.
+  [[nodiscard]] bool captured() const noexcept;
 
   /// What moments() has computed; start with none.
   mutable std::optional<TensorMoments> cached_moments = std::nullopt;
@@ -233,6 +244,10 @@ class Feature {
   /// result. Throws Error(kInternal) in a feature that does not override it.
   [[nodiscard]] virtual std::shared_ptr<QuantizedTensor> modify_tensor(const ModifyContext&);
   virtual void inspect_tensor(const InspectContext&) {}
+  /// Whether inspect_tensor can be recorded into a CUDA graph (InspectContext::captured()). It is then called
+  /// for every tensor that it may look at in some later iteration, and throws Error(kUsage) for what it
+  /// cannot record. Others are refused when a step is captured.
+  [[nodiscard]] virtual bool captures() const { return false; }
   /// An operand that was made before is used again (a cached weight in a later micro-batch or in backward); x
   /// is what it should stand for now. Called when inspect_tensor_enabled says so.
   virtual void inspect_reuse(const InspectContext&) {}

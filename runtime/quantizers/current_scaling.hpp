@@ -31,6 +31,9 @@ class ScaleOrigin {
       : options_(options), on_device_(std::move(amax)) {}
   /// The first call waits for a device.
   [[nodiscard]] ScaleClamp clamp() const;
+  /// u32 [1], the amax, of a scale that was made on a device; else null.
+  [[nodiscard]] const Tensor* on_device() const noexcept { return on_device_.get(); }
+  [[nodiscard]] const ScaleOptions& options() const noexcept { return options_; }
 
  private:
   ScaleOptions options_;
@@ -68,6 +71,7 @@ class Float8CurrentScalingQuantizer final : public Quantizer {
   [[nodiscard]] DType format() const noexcept override { return format_; }
   /// How the last scale came about. Waits for the device where the tensor was on one.
   [[nodiscard]] ScaleClamp last_clamp() const { return last_.clamp(); }
+  [[nodiscard]] const ScaleOrigin& last() const noexcept { return last_; }
 
  private:
   Float8Scale next_scale(const TensorView& x);

@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/worker_pool.hpp"
+#include "runtime/stats/device_results.hpp"
 
 namespace amaxscope {
 
@@ -74,6 +75,44 @@ void DebugQuantizer::begin_iteration(std::int64_t iteration) {
       // Planning that iteration fails; it will say so when it is its turn.
     }
   }
+}
+
+void DebugQuantizer::begin_capture(std::int64_t iteration) {
+  TensorPlan plan = plan_capture(inspected_, parent_ != nullptr, features_, iteration);
+  captured_ = plan;
+  before_capture_ = std::exchange(plan_, std::move(plan));
+}
+
+void DebugQuantizer::end_capture() {
+  if (!before_capture_) return;
+  plan_ = std::move(*before_capture_);
+  before_capture_.reset();
+}
+
+std::string DebugQuantizer::changed_since_capture(std::int64_t iteration) {
+  if (!captured_ || !captured_->directions_next || iteration < *captured_->directions_next) return {};
+  TensorPlan now = plan_tensor(inspected_, parent_ != nullptr, features_, iteration);
+  for (const Direction wanted : {Direction::kRowwise, Direction::kColumnwise}) {
+    const DirectionPlan& planned = now.directions[static_cast<std::size_t>(wanted)];
+    const DirectionPlan& captured = captured_->directions[static_cast<std::size_t>(wanted)];
+    if (planned.plan == captured.plan && planned.modifier == captured.modifier &&
+        planned.params == captured.params)
+      continue;
+    const auto name = [](const DirectionPlan& plan) {
+      return plan.modifier == nullptr ? std::string(to_string(plan.plan)) : plan.modifier->label();
+    };
+    return fmt::format("{} of {} in {} is to go through {} and was captured with {}", inspected_.name,
+                       layer_.name, to_string(*gemm_of(tensor_, wanted)), name(planned), name(captured));
+  }
+  captured_->directions_next = now.directions_next;
+  return {};
+}
+
+void DebugQuantizer::require_capturable(const Feature& feature, const TensorView* original) const {
+  if (device_results_ == nullptr || !device_results_->capturing()) return;
+  AMAXSCOPE_CHECK(feature.captures(), ErrorCode::kUsage, "it needs the host for every tensor it looks at");
+  AMAXSCOPE_CHECK(original == nullptr || original->device().kind != DeviceKind::kCpu, ErrorCode::kUsage,
+                  "it is on the host, where a replay does nothing");
 }
 
 void DebugQuantizer::require_begun() const {
@@ -239,9 +278,12 @@ void DebugQuantizer::inspect(const TensorView* original, const DebugQuantizedTen
                                .tp_amax = services_.tp_amax,
                                .modified = {direction(Direction::kRowwise).modifier != nullptr,
                                             direction(Direction::kColumnwise).modifier != nullptr},
-                               .gemm = gemm};
+                               .gemm = gemm,
+                               .device_results = device_results_};
+  if (device_results_ != nullptr) device_results_->begin_tensor();
   for (Feature* feature : plan_.inspecting) {
     try {
+      require_capturable(*feature, original);
       (feature->*hook)(context);
     } catch (const std::exception& error) {
       if (!services_.hook_failed) throw;

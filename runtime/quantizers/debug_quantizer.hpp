@@ -43,6 +43,15 @@ class DebugQuantizer final : public Quantizer {
   /// everything until the next call uses this answer, also a backward that runs after the session's step().
   /// Throws Error(kConfig) when two features modify the same (gemm, tensor) now, naming both sections.
   void begin_iteration(std::int64_t iteration);
+  /// Where results of kernels wait while a tensor is inspected; null: nowhere. Must outlive the quantizer.
+  void set_device_results(DeviceResults* results) noexcept { device_results_ = results; }
+  /// Until end_capture() everything is recorded into a CUDA graph: by the directions of this iteration, and
+  /// for every feature that may inspect later. Throws as begin_iteration().
+  void begin_capture(std::int64_t iteration);
+  void end_capture();
+  /// What this iteration wants otherwise than the last capture has it; empty: nothing. "weight of fc1: ...".
+  [[nodiscard]] std::string changed_since_capture(std::int64_t iteration);
+
   /// What was planned for later iterations no longer holds: a feature has learned what nobody knew before.
   void replan() noexcept { ahead_.reset(); }
   [[nodiscard]] std::int64_t iteration() const noexcept { return plan_.iteration; }
@@ -125,8 +134,14 @@ class DebugQuantizer final : public Quantizer {
   const DebugServices& services_;
   InspectedTensor inspected_;
 
+  /// Throws Error(kUsage) for what cannot be recorded.
+  void require_capturable(const Feature& feature, const TensorView* original) const;
+
+  DeviceResults* device_results_ = nullptr;
   TensorPlan plan_;
-  std::optional<TensorPlan> ahead_;  ///< the plan of the iteration after, when it had to be looked at
+  std::optional<TensorPlan> before_capture_;
+  std::optional<TensorPlan> captured_;  ///< the last one
+  std::optional<TensorPlan> ahead_;     ///< the plan of the iteration after, when it had to be looked at
   std::optional<std::int64_t> next_;
 };
 

@@ -51,7 +51,9 @@ void DelayedScalingState::restore(std::size_t index, Slot slot) {
       own.name, to_string(own.format), own.history.size(), slot.name, to_string(slot.format),
       slot.history.size());
   own = std::move(slot);
-  if (on_device_) on_device_->both.reset();
+  if (!on_device_) return;
+  on_device_->both.reset();
+  if (on_device_->captured) make_scales(*on_device_);
 }
 
 void DelayedScalingState::observe(std::size_t index, std::uint32_t amax_bits) {
@@ -77,6 +79,11 @@ DelayedScalingState::OnDevice& DelayedScalingState::on_device_of(std::size_t ind
   OnDevice& there = *on_device_;
   const std::int64_t had = there.amaxes.defined() ? there.amaxes.numel() : 0;
   if (had < wanted) {
+    AMAXSCOPE_CHECK(
+        !there.captured && !backend_of("delayed scaling", like).capturing(like.stream()), ErrorCode::kUsage,
+        "delayed scaling of {}: a captured step needs its amaxes where they are, and there are {} slots "
+        "and were {}; run the step once as it is before it is captured, and add no slot after it",
+        slots_[index].name, wanted, had);
     Tensor grown = Tensor::beside(like, DType::kU32, {wanted});
     backend_of("delayed scaling", like).zero(grown);
     if (had != 0) copy_tensor(grown.mutable_view().slice(0, had), there.amaxes.view());
@@ -95,17 +102,34 @@ void DelayedScalingState::observe(std::size_t index, const TensorView& x) {
 Float8Scale DelayedScalingState::scale_beside(std::size_t index, const TensorView& like) {
   if (like.device().kind == DeviceKind::kCpu) return slots_.at(index).scale;
   OnDevice& there = on_device_of(index, like);
-  if (there.both == nullptr) {
-    std::vector<float> both;
-    for (const Slot& slot : slots_) {
-      both.push_back(slot.scale);
-      both.push_back(scale_inverse(slot.scale));
-    }
-    const Tensor here =
-        Tensor::of<float>(std::span<const float>(both), {static_cast<std::int64_t>(both.size())});
-    there.both = std::make_shared<const Tensor>(to_device(here.view(), like));
+  if (backend_of("delayed scaling", like).capturing(like.stream())) {
+    AMAXSCOPE_CHECK(
+        there.both != nullptr, ErrorCode::kUsage,
+        "delayed scaling of {}: its scale is not in device memory yet; run the step once as it is before "
+        "it is captured",
+        slots_[index].name);
+    there.captured = true;
+    auto own = std::make_shared<Tensor>(Tensor::beside(like, DType::kF32, {2}));
+    copy_tensor(*own, there.current.view().slice(2 * static_cast<std::int64_t>(index), 2));
+    return Float8Scale(DeviceNumbers{std::move(own)});
   }
+  if (there.both == nullptr) make_scales(there);
   return Float8Scale(DeviceNumbers{there.both, 2 * static_cast<std::int64_t>(index)});
+}
+
+void DelayedScalingState::make_scales(OnDevice& there) const {
+  std::vector<float> both;
+  for (const Slot& slot : slots_) {
+    both.push_back(slot.scale);
+    both.push_back(scale_inverse(slot.scale));
+  }
+  const auto count = static_cast<std::int64_t>(both.size());
+  const Tensor here = Tensor::of<float>(std::span<const float>(both), {count});
+  there.both = std::make_shared<const Tensor>(to_device(here.view(), there.stream));
+  if (!there.current.defined() || there.current.numel() != count) {
+    there.current = Tensor::beside(there.stream, DType::kF32, {count});
+  }
+  copy_tensor(there.current, there.both->view());
 }
 
 void DelayedScalingState::fetch_amaxes() {
@@ -141,6 +165,8 @@ void DelayedScalingState::update() {
     slot.clamp = next.clamp;
     slot.has_history = true;
   }
+  // A captured step reads the scales without being asked for them.
+  if (on_device_ && on_device_->current.defined()) make_scales(*on_device_);
 }
 
 Float8Quantizer::Float8Quantizer(DelayedScalingState& state, std::size_t slot) : state_(state), slot_(slot) {

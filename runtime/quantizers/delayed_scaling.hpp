@@ -54,7 +54,9 @@ class DelayedScalingState {
   /// The same with the amax of a tensor. Of one on a device it stays there until update(), and the host waits
   /// for nothing. All tensors of a state that are on a device are on one stream (Error(kTensor)).
   void observe(std::size_t index, const TensorView& x);
-  /// The slot's scale, where `like` is.
+  /// The slot's scale, where `like` is. While its stream is captured into a CUDA graph: a copy that replays
+  /// make of the scale that update() has left last. Throws Error(kUsage) when that is not in device memory
+  /// yet.
   [[nodiscard]] Float8Scale scale_beside(std::size_t index, const TensorView& like);
 
   /// Ends a step: one MAX over the group for all slots together (recipe traffic), then for each slot roll,
@@ -69,8 +71,11 @@ class DelayedScalingState {
     TensorView stream;                   ///< of no element, to be beside
     Tensor amaxes;                       ///< u32, of the running step
     std::shared_ptr<const Tensor> both;  ///< f32 [2 n], scale and 1 / scale; made anew when they change
+    Tensor current;                      ///< the same at an address that stays, for captured steps
+    bool captured = false;
   };
   OnDevice& on_device_of(std::size_t index, const TensorView& like);
+  void make_scales(OnDevice& there) const;
   void fetch_amaxes();
 
   DelayedScalingOptions options_;

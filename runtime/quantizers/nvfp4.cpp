@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "core/fnv.hpp"
 #include "kernels/codec/philox.hpp"
@@ -64,6 +65,12 @@ std::shared_ptr<BlockScaledTensor> Nvfp4Quantizer::make(const TensorView& x, Usa
   const auto amax_of = [&](std::int64_t direction) {
     return on_device ? DeviceNumbers{amaxes, direction} : DeviceNumbers{};
   };
+  AMAXSCOPE_CHECK(
+      !on_device || !usage_.stochastic_rounding || !backend_of("nvfp4", x).capturing(x.stream()),
+      ErrorCode::kUsage,
+      "{}: stochastic rounding in a step that is captured into a CUDA graph would take the same random "
+      "numbers in every replay; switch it off, or quantize this tensor outside of the graph",
+      tensor_name());
   if (usage_.stochastic_rounding) cast.stochastic = StochasticRounding{.key = stream_key_, .call = calls_++};
   if (usage_.four_over_six) {
     cast.four_over_six = options_.four_over_six_error == FourOverSixError::kSquared

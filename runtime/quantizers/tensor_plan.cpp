@@ -42,7 +42,7 @@ DirectionPlan plan_direction(const LayerDescription& layer, TensorKind tensor, G
   DirectionPlan result;
   for (Feature* feature : features) {
     const Decision decision = feature->modify_tensor_enabled(layer, gemm, tensor, plan.iteration);
-    plan.next = earlier(plan.next, decision.next);
+    plan.directions_next = earlier(plan.directions_next, decision.next);
     if (!decision.enabled) continue;
     if (result.modifier != nullptr) {
       throw modify_conflict(layer, gemm, tensor, *result.modifier, *feature, plan.iteration);
@@ -57,7 +57,7 @@ DirectionPlan plan_direction(const LayerDescription& layer, TensorKind tensor, G
   if (!has_quantizer) return result;
   for (Feature* feature : features) {
     const Decision decision = feature->fp8_gemm_enabled(layer, gemm, plan.iteration);
-    plan.next = earlier(plan.next, decision.next);
+    plan.directions_next = earlier(plan.directions_next, decision.next);
     if (!decision.enabled) result.disabling.push_back(feature);
   }
   result.plan = result.disabling.empty() ? Plan::kStandardQuantize : Plan::kHighPrecision;
@@ -97,12 +97,26 @@ TensorPlan plan_tensor(const InspectedTensor& tensor, bool has_quantizer, std::s
     const Plan plain = has_quantizer ? Plan::kStandardQuantize : Plan::kHighPrecision;
     plan.differs = plan.differs || decided.plan != plain;
   }
+  plan.next = plan.directions_next;
   for (Feature* feature : features) {
     const Decision decision = feature->inspect_tensor_enabled(tensor, iteration);
     plan.next = earlier(plan.next, decision.next);
     if (!decision.enabled) continue;
     plan.inspecting.push_back(feature);
     plan.needs_gemm_inputs = plan.needs_gemm_inputs || feature->needs_gemm_inputs();
+  }
+  plan.differs = plan.differs || !plan.inspecting.empty();
+  return plan;
+}
+
+TensorPlan plan_capture(const InspectedTensor& tensor, bool has_quantizer, std::span<Feature* const> features,
+                        std::int64_t iteration) {
+  TensorPlan plan = plan_tensor(tensor, has_quantizer, features, iteration);
+  plan.inspecting.clear();
+  plan.needs_gemm_inputs = false;
+  for (Feature* feature : features) {
+    const Decision decision = feature->inspect_tensor_enabled(tensor, iteration);
+    if (decision.enabled || decision.next) plan.inspecting.push_back(feature);
   }
   plan.differs = plan.differs || !plan.inspecting.empty();
   return plan;

@@ -34,11 +34,12 @@ bool modified_alike(const DirectionPlan& a, const DirectionPlan& b);
 
 struct TensorPlan {
   std::int64_t iteration = -1;
-  std::array<DirectionPlan, 2> directions = {};  ///< by Direction
-  std::vector<Feature*> inspecting = {};         ///< in the order of the file
-  bool needs_gemm_inputs = false;                ///< one of them does the GEMM again
-  std::optional<std::int64_t> next = {};         ///< when any answer may change; none: never
-  bool differs = false;                          ///< from what a layer without features does
+  std::array<DirectionPlan, 2> directions = {};      ///< by Direction
+  std::vector<Feature*> inspecting = {};             ///< in the order of the file
+  bool needs_gemm_inputs = false;                    ///< one of them does the GEMM again
+  std::optional<std::int64_t> next = {};             ///< when any answer may change; none: never
+  std::optional<std::int64_t> directions_next = {};  ///< when that of a direction may
+  bool differs = false;                              ///< from what a layer without features does
 };
 
 /// Asks each feature once. Modifying beats everything else; fp8_gemm_enabled is asked only where there is a
@@ -46,6 +47,11 @@ struct TensorPlan {
 /// tensor: of a GEMM layer. Throws Error(kConfig) when two features modify the same (gemm, tensor).
 TensorPlan plan_tensor(const InspectedTensor& tensor, bool has_quantizer, std::span<Feature* const> features,
                        std::int64_t iteration);
+
+/// For a step that is captured into a CUDA graph: the directions of this iteration, and every feature that
+/// inspects in it or may in a later one. None of them gets the inputs of a GEMM.
+TensorPlan plan_capture(const InspectedTensor& tensor, bool has_quantizer, std::span<Feature* const> features,
+                        std::int64_t iteration);
 
 /// The error for two features that modify one tensor of a GEMM.
 Error modify_conflict(const LayerDescription& layer, Gemm gemm, TensorKind tensor, const Feature& first,

@@ -58,6 +58,8 @@ class StatStore final : public Registration {
   /// groups concerned; throws Error(kMismatch).
   void settle();
 
+  /// How many statistics are declared, those that nobody reads included.
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size() + unread_.size(); }
   /// The first iteration >= from at which something is due.
   [[nodiscard]] std::optional<std::int64_t> next_due(std::int64_t from) const;
 

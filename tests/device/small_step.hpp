@@ -41,6 +41,19 @@ class SmallLayer {
 
   [[nodiscard]] const Tensor& weight() const { return weight_; }
   void set_weight(Tensor weight) { weight_ = std::move(weight); }
+  /// Where it is.
+  void overwrite_weight(const Tensor& host) {
+    const MutableTensorView there = weight_;
+    if (there.device().kind == DeviceKind::kCpu) return copy_tensor(there, host.view());
+    const auto copy = backend_of("weight", there).staging().room_for(there);
+    copy_tensor(copy->host(), host.view());
+    copy->store(there);
+  }
+  /// What forward has kept.
+  void forget() {
+    input_.reset();
+    operand_.reset();
+  }
 
   /// x W^T, of this rank.
   Tensor forward(const TensorView& x) {
@@ -120,14 +133,23 @@ class SmallModel {
     tp_.all_reduce(dx, ReduceOp::kSum, {.what = "dgrad"});
     return {std::move(y), std::move(dx), std::move(dw1), std::move(dw2)};
   }
-  /// On the host.
-  void descend(const Gradients& gradients) {
+  /// Gives back what step() has kept; nothing of it is needed afterwards.
+  void forget() {
+    fc1_.forget();
+    fc2_.forget();
+  }
+  /// On the host. in_place: the weights stay where they are.
+  void descend(const Gradients& gradients, bool in_place = false) {
     const auto moved = [&](SmallLayer& layer, const Tensor& gradient) {
       Tensor weight = to_host(layer.weight().view());
       const Tensor by = to_host(gradient.view());
       for (std::size_t i = 0; i < weight.values<float>().size(); ++i)
         weight.values<float>()[i] -= 0.001F * by.values<float>()[i];
-      layer.set_weight(place_(weight.view()));
+      if (in_place) {
+        layer.overwrite_weight(weight);
+      } else {
+        layer.set_weight(place_(weight.view()));
+      }
     };
     moved(fc1_, gradients.dw1);
     moved(fc2_, gradients.dw2);

@@ -1,0 +1,212 @@
+// Captured steps of one rank: what a session says, and quantizers whose scale the host decides between
+// replays.
+#include "core/error.hpp"
+#include "features/builtin.hpp"
+#include "runtime/quantizers/quantizer_factory.hpp"
+#include "runtime/session.hpp"
+#include "runtime/sinks/file_sinks.hpp"
+#include "tests/device/captured_graph.hpp"
+#include "tests/kernels/values.hpp"
+
+namespace amaxscope::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string usage_error(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+/// A session that logs the amax of one observed tensor, which is filled with a number.
+class Observed {
+ public:
+  explicit Observed(const EmulatedDevice& device, int freq = 2)
+      : device_(device), x_(device.put(Tensor(DType::kF32, {4, 8}).view())) {
+    SessionOptions options;
+    options.config_text = fmt::format(R"(
+looks:
+  enabled: True
+  layers: {{layer_name_regex_pattern: "none"}}
+  observe: "x"
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      stats: [cur_amax]
+      freq: {}
+)",
+                                      freq);
+    options.first_iteration = 1;
+    options.extra_sinks.push_back(make_callback_sink(
+        [this](const StatRecord& record) {
+          records_.emplace_back(record.iteration, record.stats.at(0).value);
+        },
+        [](std::int64_t, const Scalars&) {}, [](const Finding&) {}));
+    session_.emplace(builtin_features(), SessionGroups{}, std::move(options));
+  }
+  void fill(float value) {
+    const std::vector<float> values(32, value);
+    overwrite(x_, Tensor::of<float>(std::span<const float>(values), {4, 8}).view());
+  }
+  void observe() { session_->observe("x", "residual", x_.view(), Layout::kReplicated); }
+  CapturedGraph capture() {
+    session_->begin_capture(device_.stream());
+    CapturedGraph graph(device_, [&] { observe(); });
+    session_->end_capture();
+    return graph;
+  }
+  DebugSession& session() { return *session_; }
+  [[nodiscard]] const std::vector<std::pair<std::int64_t, double>>& records() const { return records_; }
+
+ private:
+  const EmulatedDevice& device_;
+  Tensor x_;
+  std::vector<std::pair<std::int64_t, double>> records_;
+  std::optional<DebugSession> session_;
+};
+
+TEST_F(DeviceTest, EachReplayLogsItsOwnNumbersWhenTheyAreDue) {
+  const EmulatedDevice device;
+  Observed run(device);
+  const auto iteration = [&](int number, const CapturedGraph* graph) {
+    run.fill(static_cast<float>(number));
+    if (graph == nullptr) {
+      run.observe();
+    } else {
+      run.session().before_replay();
+      graph->launch();
+    }
+    run.session().step();
+  };
+  iteration(1, nullptr);
+  {
+    const CapturedGraph graph = run.capture();
+    for (int i = 2; i <= 6; ++i) iteration(i, &graph);
+    iteration(7, nullptr);
+    iteration(8, nullptr);  // as it is, in between
+    iteration(9, &graph);
+    iteration(10, &graph);
+  }
+  using Record = std::pair<std::int64_t, double>;
+  EXPECT_THAT(run.records(),
+              ElementsAre(Record(2, 2), Record(4, 4), Record(6, 6), Record(8, 8), Record(10, 10)));
+}
+
+TEST_F(DeviceTest, AReplayThatWasNotAnnouncedIsFoundOut) {
+  const EmulatedDevice device;
+  Observed run(device, 1);
+  run.observe();
+  run.session().step();
+  {
+    const CapturedGraph graph = run.capture();
+    ::testing::internal::CaptureStderr();
+    run.session().step();  // iteration 2: nothing was said, nothing ran
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("neither was before_replay() called"));
+    run.session().before_replay();
+    graph.launch();
+    run.session().step();
+    graph.launch();  // with what it was told of iteration 3
+    device.finish();
+    run.session().before_replay();
+    EXPECT_THAT(usage_error([&] { run.session().step(); }),
+                HasSubstr("ran in iteration 4 with what before_replay() had said of iteration 3"));
+  }
+}
+
+TEST_F(DeviceTest, ACaptureIsAnnouncedAfterTheFirstStepAndWithRoom) {
+  const EmulatedDevice device;
+  Observed run(device);
+  EXPECT_THAT(usage_error([&] { run.session().begin_capture(device.stream()); }),
+              HasSubstr("before the first step()"));
+  run.session().step();
+  EXPECT_THAT(usage_error([&] { run.session().begin_capture({}); }), HasSubstr("no backend"));
+  run.session().begin_capture(device.stream());
+  EXPECT_THAT(usage_error([&] { run.observe(); }),
+              HasSubstr("observed for the first time while a step is captured"));
+  run.session().end_capture();
+}
+
+TEST_F(DeviceTest, ACaptureNobodyAnnouncedDetachesAndIsNotBroken) {
+  const EmulatedDevice device;
+  Observed run(device, 1);
+  {
+    ::testing::internal::CaptureStderr();
+    const CapturedGraph graph(device, [&] { run.observe(); });
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("begin_capture()"));
+  }
+  EXPECT_TRUE(run.session().detached());
+}
+
+TEST_F(DeviceTest, DelayedScalingReplaysWithTheScaleOfEachStep) {
+  const EmulatedDevice device;
+  DelayedScalingState on_cpu({.history_length = 2}, nullptr);
+  DelayedScalingState on_device({.history_length = 2}, nullptr);
+  Float8Quantizer cpu(on_cpu, on_cpu.add("a", DType::kE4M3));
+  Float8Quantizer there(on_device, on_device.add("a", DType::kE4M3));
+  const auto x_of = [](int step) {
+    Tensor x = test::sample_tensor({16, 32}, static_cast<unsigned>(step));
+    for (float& value : x.values<float>()) value *= static_cast<float>(1 << step);
+    return x;
+  };
+  Tensor x = device.put(x_of(0).view());
+  Tensor codes = device.put(Tensor(DType::kE4M3, {16, 32}).view());
+  {
+    EXPECT_THAT(usage_error([&] {
+                  cudaGraph_t graph = nullptr;
+                  const auto stream = static_cast<cudaStream_t>(device.stream().handle);
+                  EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+                  try {
+                    static_cast<void>(there.quantize(x.view(), {true, false}, {}));
+                  } catch (...) {
+                    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess) << "the capture is whole";
+                    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+                    throw;
+                  }
+                }),
+                HasSubstr("run the step once as it is before it is captured"));
+  }
+  static_cast<void>(there.quantize(x.view(), {true, false}, {}));
+  static_cast<void>(cpu.quantize(x_of(0).view(), {true, false}, {}));
+  on_device.update();
+  on_cpu.update();
+  {
+    const CapturedGraph graph(device, [&] {
+      const auto made = there.quantize(x.view(), {true, false}, {});
+      copy_tensor(codes, dynamic_cast<const Float8Tensor&>(*made).codes(Direction::kRowwise).view());
+    });
+    for (int step = 1; step < 6; ++step) {
+      overwrite(x, x_of(step).view());
+      graph.launch();
+      const auto expected = cpu.quantize(x_of(step).view(), {true, false}, {});
+      EXPECT_TRUE(
+          same(codes.view(), dynamic_cast<const Float8Tensor&>(*expected).codes(Direction::kRowwise).view()))
+          << step;
+      on_device.update();
+      on_cpu.update();
+      EXPECT_EQ(on_device.slot(0).scale, on_cpu.slot(0).scale);
+    }
+  }
+}
+
+TEST_F(DeviceTest, StochasticRoundingIsRefusedInACapture) {
+  const EmulatedDevice device;
+  const Tensor x = device.put(test::sample_tensor({32, 32}, 3).view());
+  const auto quantizer =
+      make_quantizer({.recipe = RecipeKind::kNvfp4, .tensor = TensorKind::kGradient, .name = "fc1.gradient"});
+  std::string said;
+  {
+    const CapturedGraph graph(device, [&] {
+      said = usage_error([&] { static_cast<void>(quantizer->quantize(x.view(), {true, true}, {})); });
+    });
+  }
+  EXPECT_THAT(said, HasSubstr("the same random numbers in every replay"));
+}
+
+}  // namespace
+}  // namespace amaxscope::testing
