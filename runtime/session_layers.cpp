@@ -188,12 +188,13 @@ void DebugSession::Impl::weights_are_final() {
   for (const auto& [name, state] : layers_) {  // by name: in the same order on all ranks
     if (!takes_weight_amax(*state)) continue;
     const TensorView values = state->weight();
+    const TensorView shared = with_default_stream(values, workers_ ? workers_->stream() : Stream{});
     if (values.device().kind != DeviceKind::kCpu)
       continue;  // its amax stays where it is: no host waits for it
     weights.push_back({.layer = name,
                        .tensor = std::string(to_string(TensorKind::kWeight)),
                        .x = values,
-                       .amax = values.numel() == 0 ? 0U : amax_bits(values)});
+                       .amax = values.numel() == 0 ? 0U : amax_bits(shared)});
   }
   if (weights.empty()) return;
   try {
