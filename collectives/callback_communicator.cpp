@@ -53,6 +53,7 @@ class CallbackCommunicator final : public Communicator {
     callbacks_.all_reduce(io.data(), io.numel(), io.dtype(), op);
   }
   std::unique_ptr<PendingCollective> do_start_all_reduce(std::shared_ptr<Tensor> io, ReduceOp op) override {
+    if (callbacks_.start_all_reduce != nullptr) return callbacks_.start_all_reduce(std::move(io), op);
     do_all_reduce(*io, op);
     return std::make_unique<CompletedCollective>();
   }

@@ -1,0 +1,186 @@
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tests/capi/c_api.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace amaxscope {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kStatistics = R"(all:
+  enabled: True
+  layers:
+    layer_types: [all]
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      tensors: [activation]
+      stats: [cur_amax]
+      freq: 2
+)";
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(CApiSession, SaysItsVersionAndNamesEveryStatus) {
+  EXPECT_STREQ(amaxscope_version(), "0.1.0");
+  EXPECT_STREQ(amaxscope_status_name(AMAXSCOPE_STOPPED), "AMAXSCOPE_STOPPED");
+  EXPECT_STREQ(amaxscope_status_name(AMAXSCOPE_ERROR_MEMORY), "AMAXSCOPE_ERROR_MEMORY");
+  EXPECT_STREQ(amaxscope_status_name(static_cast<amaxscope_status>(15)), "no status of amaxscope");
+}
+
+TEST(CApiSession, WithoutAConfigNothingHappensAndNothingIsWritten) {
+  const TemporaryFolder folder;
+  const Session session = open_session(nullptr, (folder.path() / "logs").string());
+  amaxscope_layer* const layer = add_layer(session.get(), "fc1");
+  EXPECT_EQ(amaxscope_enabled(session.get()), 0);
+  EXPECT_EQ(amaxscope_active(layer), 0);
+  EXPECT_OK(amaxscope_step(session.get()));
+  EXPECT_EQ(amaxscope_iteration(session.get()), 1);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "logs"));
+}
+
+TEST(CApiSession, LogsWhatIsDueAndScalars) {
+  const TemporaryFolder folder;
+  Session session = open_session(kStatistics, folder.path().string());
+  amaxscope_layer* const layer = add_layer(session.get(), "fc1");
+  for (int step = 0; step < 3; ++step) {
+    Matrix x(2, 3);
+    x.values = {1, -2, 3, 4, -5.5F - static_cast<float>(step), 0};
+    quantize(layer, AMAXSCOPE_ACTIVATION, x);
+    EXPECT_EQ(amaxscope_active(layer), step == 1 ? 0 : 1);
+    EXPECT_OK(amaxscope_scalar(session.get(), "loss", 0.25));
+    EXPECT_OK(amaxscope_step(session.get()));
+  }
+  EXPECT_EQ(amaxscope_write_failure(session.get()), nullptr);
+  session.reset();
+  const std::string records = text_of(folder.path() / "metrics" / "rank_0.jsonl");
+  EXPECT_THAT(records, HasSubstr("5.5"));
+  EXPECT_THAT(records, HasSubstr("7.5"));
+  EXPECT_THAT(records, testing::Not(HasSubstr("6.5")));  // iteration 1 was not due
+  EXPECT_THAT(records, HasSubstr("\"loss\""));
+}
+
+TEST(CApiSession, AnErrorOfTheConfigIsAStatusAndATextWithThePlace) {
+  amaxscope_options options = {};
+  options.size = sizeof options;
+  options.config_text =
+      "all:\n  enabled: True\n  layers:\n    layer_types: [all]\n  transformer_engine:\n    LogTensorStat:\n "
+      "     enabled: True\n";
+  amaxscope_session* session = nullptr;
+  EXPECT_EQ(amaxscope_open(&options, &session), AMAXSCOPE_ERROR_CONFIG);
+  EXPECT_EQ(session, nullptr);
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr("LogTensorStat"));
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr(":6:"));
+}
+
+TEST(CApiSession, RefusesWhatDoesNotFit) {
+  amaxscope_options options = {};
+  options.size = sizeof options;
+  amaxscope_session* session = nullptr;
+  EXPECT_EQ(amaxscope_open(nullptr, &session), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr("options is NULL"));
+  EXPECT_EQ(amaxscope_open(&options, nullptr), AMAXSCOPE_ERROR_USAGE);
+  options.size = 0;
+  EXPECT_EQ(amaxscope_open(&options, &session), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr("options.size is 0"));
+  options.size = sizeof options + 8;
+  EXPECT_EQ(amaxscope_open(&options, &session), AMAXSCOPE_ERROR_USAGE);
+  options.size = sizeof options;
+  options.tp_size = 2;
+  EXPECT_EQ(amaxscope_open(&options, &session), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr("world is NULL"));
+  options.tp_size = 0;
+  options.config_path = "a.yaml";
+  options.config_text = "";
+  EXPECT_EQ(amaxscope_open(&options, &session), AMAXSCOPE_ERROR_USAGE);
+  options.config_path = nullptr;
+  options.config_text = nullptr;
+  options.on_failure = static_cast<amaxscope_on_failure>(3);
+  EXPECT_EQ(amaxscope_open(&options, &session), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr("options.on_failure is 3; 0 to 2"));
+  EXPECT_EQ(session, nullptr);
+  EXPECT_EQ(amaxscope_step(nullptr), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_OK(amaxscope_close(nullptr));
+  amaxscope_group_free(nullptr);
+  amaxscope_quantized_free(nullptr);
+}
+
+TEST(CApiSession, AFileThatIsNotThereIsAConfigError) {
+  amaxscope_options options = {};
+  options.size = sizeof options;
+  options.config_path = "/nowhere/debug.yaml";
+  amaxscope_session* session = nullptr;
+  EXPECT_NE(amaxscope_open(&options, &session), AMAXSCOPE_OK);
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr("/nowhere/debug.yaml"));
+}
+
+TEST(CApiSession, TheLastErrorBelongsToTheThread) {
+  EXPECT_EQ(amaxscope_step(nullptr), AMAXSCOPE_ERROR_USAGE);
+  std::string of_other;
+  std::thread([&] { of_other = amaxscope_last_error(); }).join();
+  EXPECT_THAT(of_other, IsEmpty());
+  EXPECT_STREQ(amaxscope_last_error(), "session is NULL");
+}
+
+TEST(CApiSession, TwoSessionsInTwoThreads) {
+  const auto run = [](unsigned seed) {
+    const Session session = open_session(kStatistics);
+    amaxscope_layer* const layer = add_layer(session.get(), "fc1", AMAXSCOPE_CURRENT);
+    for (int step = 0; step < 20; ++step) {
+      Matrix x(8, 16, seed);
+      quantize(layer, AMAXSCOPE_ACTIVATION, x);
+      EXPECT_OK(amaxscope_step(session.get()));
+    }
+  };
+  std::thread other(run, 2U);
+  run(1U);
+  other.join();
+}
+
+TEST(CApiSession, StateGoesOnAfterARestart) {
+  constexpr const char* kConfig = R"(all:
+  enabled: True
+  layers:
+    layer_types: [all]
+  transformer_engine:
+    Trends:
+      enabled: True
+      tensors: [activation]
+)";
+  const TemporaryFolder folder;
+  {
+    const Session session = open_session(kConfig);
+    amaxscope_layer* const layer = add_layer(session.get(), "fc1");
+    for (int step = 0; step < 5; ++step) {
+      Matrix x(4, 4);
+      quantize(layer, AMAXSCOPE_ACTIVATION, x);
+      EXPECT_OK(amaxscope_step(session.get()));
+    }
+    EXPECT_OK(amaxscope_save_state(session.get(), folder.path().c_str()));
+  }
+  const Session session = open_session(kConfig);
+  add_layer(session.get(), "fc1");
+  EXPECT_OK(amaxscope_load_state(session.get(), folder.path().c_str()));
+  EXPECT_EQ(amaxscope_iteration(session.get()), 5);
+}
+
+TEST(CApiSession, StateOfARecipeIsRefusedByName) {
+  const TemporaryFolder folder;
+  const Session session = open_session(kStatistics);
+  add_layer(session.get(), "fc7", AMAXSCOPE_DELAYED);
+  EXPECT_EQ(amaxscope_save_state(session.get(), folder.path().c_str()), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr("fc7"));
+}
+
+}  // namespace
+}  // namespace amaxscope
