@@ -5,7 +5,7 @@ cmake_minimum_required(VERSION 3.25)
 set(order core kernels collectives runtime features megatron capi report launch)
 # Outside headers and the folders that may see them; everything else stays free of them.
 set(confined_headers "mpi\\.h" "cuda[a-zA-Z_0-9]*\\.h" "nccl\\.h" "cublas[a-zA-Z_0-9]*\\.h")
-set(confined_1 "^(collectives/mpi|launch)/")
+set(confined_1 "^(collectives/mpi|launch)/|^capi/amaxscope_mpi\\.h$")  # the last is compiled by programs only
 set(confined_2 "^(core/cuda|kernels/cuda|collectives/nccl)/")
 set(confined_3 "^collectives/nccl/")
 set(confined_4 "^kernels/cuda/")
@@ -43,6 +43,9 @@ foreach(folder IN LISTS order)
       math(EXPR number "${number} + 1")
       if(line MATCHES "^[ \t]*#[ \t]*include[ \t]*\"([^\"]+)\"")
         set(included ${CMAKE_MATCH_1})
+        if(file MATCHES "^capi/[a-z_]+\\.h$" AND EXISTS ${ROOT}/capi/${included})
+          continue()  # the headers of the C API are installed side by side
+        endif()
         string(REGEX REPLACE "/.*" "" target ${included})
         list(FIND order ${target} level)
         if(level EQUAL -1)
