@@ -96,12 +96,9 @@ std::string tolerance_text(const Diff& diff) {
     return fmt::format("tolerance: {} times what the perturbed runs differ from A", RoundingNoise::kMargin);
   }
   return fmt::format(
-      "tolerance: {} times what rounding does in the reference trainer ({}, {}); --perturbed measures it on "
-      "this job",
-      RoundingNoise::kMargin, diff.precision.bf16 ? "bf16" : "f32",
-      diff.precision.stochastic  ? "with stochastic rounding"
-      : diff.precision.quantized ? "with a recipe"
-                                 : "high precision");
+      "tolerance: {} times what rounding does in the reference trainer ({}); --perturbed measures it on this "
+      "job",
+      RoundingNoise::kMargin, to_string(diff.precision));
 }
 
 std::string ratio_text(const NamedRatio& ratio) {

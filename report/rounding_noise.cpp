@@ -1,11 +1,22 @@
 #include "report/rounding_noise.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 namespace amaxscope::report {
 
 namespace {
+
+struct Recipe {
+  std::string_view name;
+  Arithmetic arithmetic;
+};
+constexpr std::array kRecipes = {
+    Recipe{"none", Arithmetic::kHighPrecision},   Recipe{"delayed", Arithmetic::kTensorScales},
+    Recipe{"current", Arithmetic::kTensorScales}, Recipe{"mxfp8", Arithmetic::kBlockScales},
+    Recipe{"block", Arithmetic::kBlockScales},    Recipe{"nvfp4", Arithmetic::kNvfp4}};
 
 /// What is left of a perturbation where none was seen: the tensor itself is equal, its sum is taken in
 /// another order.
@@ -35,8 +46,12 @@ void widen(const std::vector<RunInfo>& runs, Precision& precision) {
   };
   if (option("dtype") != "f32") precision.bf16 = true;
   const std::string recipe = option("recipe");
-  if (recipe != "none") precision.quantized = true;
-  if (recipe == "nvfp4" || recipe.empty()) precision.stochastic = true;
+  const auto found = std::ranges::find(kRecipes, recipe, &Recipe::name);
+  if (found != kRecipes.end()) {
+    precision.used[static_cast<std::size_t>(found->arithmetic)] = true;
+  } else {
+    precision.used.fill(true);
+  }
 }
 
 }  // namespace
@@ -46,6 +61,16 @@ Precision precision_of(const std::vector<RunInfo>& a, const std::vector<RunInfo>
   widen(a, precision);
   widen(b, precision);
   return precision;
+}
+
+std::string to_string(const Precision& precision) {
+  static constexpr std::array<std::string_view, kArithmetics> kNames = {
+      "high precision", "scales for each tensor", "scales for each block", "nvfp4"};
+  std::string text = precision.bf16 ? "bf16" : "f32";
+  for (std::size_t i = 0; i < kArithmetics; ++i) {
+    if (precision.used[i]) text += fmt::format(", {}", kNames[i]);
+  }
+  return text;
 }
 
 void RoundingNoise::begin_step(std::int64_t iteration) {

@@ -3,6 +3,7 @@
 // made of such runs beforehand. docs/report.md has the derivation.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -16,16 +17,26 @@
 
 namespace amaxscope::report {
 
-/// What decides how coarse a run's arithmetic is.
+/// Recipes under which rounding moves the statistics alike.
+enum class Arithmetic : std::uint8_t {
+  kHighPrecision,  ///< none
+  kTensorScales,   ///< delayed, current
+  kBlockScales,    ///< mxfp8, block
+  kNvfp4,          ///< whose gradients are rounded at random: other draws where ranks are others
+};
+inline constexpr std::size_t kArithmetics = 4;
+
+/// What decides how coarse the arithmetic of two runs is.
 struct Precision {
-  bool bf16 = false;       ///< compute dtype; else f32
-  bool quantized = false;  ///< a recipe of FP8 or FP4 runs
-  bool stochastic =
-      false;  ///< NVFP4, whose gradients are rounded at random: other draws where ranks are others
+  bool bf16 = false;  ///< compute dtype; else f32
+  /// By Arithmetic: what either run computes in. None: high precision.
+  std::array<bool, kArithmetics> used = {};
   friend bool operator==(const Precision&, const Precision&) = default;
 };
-/// The coarser of what the two runs say; the coarsest for one that does not say.
+/// Of both runs together; a run that does not say may compute in anything.
 Precision precision_of(const std::vector<RunInfo>& a, const std::vector<RunInfo>& b);
+/// "f32, scales for each tensor"
+std::string to_string(const Precision& precision);
 
 class RoundingNoise {
  public:
@@ -61,8 +72,9 @@ class RoundingNoise {
   std::map<std::pair<std::string, std::string>, std::map<std::int64_t, double>> largest_;
 };
 
-/// The table's: the largest distance seen up to this iteration, over all tensors of a kind. A statistic that
-/// is not in it gets the largest of those of its kind that are measured alike.
+/// The table's: the largest distance seen up to this iteration in any arithmetic that is used, over all
+/// layers. A tensor that is not in it gets the largest of those of its kind, a statistic that is not in it
+/// the largest of those of the kind that are measured alike.
 double tabulated_noise(Precision precision, const std::string& tensor, const std::string& base,
                        Measure measure, std::int64_t iteration);
 /// "forward", "backward", "optimizer", "run" (scalars): tensors that rounding moves alike.

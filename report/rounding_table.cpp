@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <optional>
 #include <string_view>
 
 #include "report/rounding_noise.hpp"
@@ -13,10 +15,9 @@ constexpr std::array<std::int64_t, 2> kUpTo = {3, 10};
 using Knots = std::array<double, kUpTo.size()>;
 
 struct Row {
-  std::string_view kind;
+  std::string_view tensor;  ///< empty: scalars of the run
   std::string_view stat;
-  /// f32: high precision, with a recipe, with stochastic rounding; the same of bf16.
-  std::array<Knots, 6> noise;
+  std::array<Knots, 2 * kArithmetics> noise;  ///< of f32, by Arithmetic; the same of bf16
 };
 
 // What bench/rounding/table prints.
@@ -37,19 +38,27 @@ std::string_view kind_of(std::string_view tensor) noexcept {
 
 double tabulated_noise(Precision precision, const std::string& tensor, const std::string& base,
                        Measure measure, std::int64_t iteration) {
-  const std::size_t column = (precision.bf16 ? 3U : 0U) + (precision.stochastic  ? 2U
-                                                           : precision.quantized ? 1U
-                                                                                 : 0U);
+  if (std::ranges::none_of(precision.used, std::identity())) precision.used[0] = true;
   std::size_t knot = 0;
   while (knot + 1 < kUpTo.size() && iteration > kUpTo[knot]) ++knot;
+  const auto noise_of = [&](const Row& row) {
+    double largest = 0;
+    for (std::size_t i = 0; i < kArithmetics; ++i) {
+      if (precision.used[i])
+        largest = std::max(largest, row.noise[i + (precision.bf16 ? kArithmetics : 0)][knot]);
+    }
+    return largest;
+  };
   const std::string_view kind = kind_of(tensor);
-  double largest = 0;
+  std::optional<double> of_stat;
+  double alike = 0;
   for (const Row& row : kRows) {
-    if (row.kind != kind) continue;
-    if (row.stat == base) return row.noise[column][knot];
-    if (measure_of(row.stat) == measure) largest = std::max(largest, row.noise[column][knot]);
+    if (row.tensor == tensor && row.stat == base) return noise_of(row);
+    if (kind_of(row.tensor) != kind) continue;
+    if (row.stat == base) of_stat = std::max(of_stat.value_or(0), noise_of(row));
+    if (measure_of(row.stat) == measure) alike = std::max(alike, noise_of(row));
   }
-  return largest;
+  return of_stat.value_or(alike);
 }
 
 }  // namespace amaxscope::report

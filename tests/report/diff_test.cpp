@@ -218,7 +218,8 @@ TEST_F(Runs, WhatTheyWereToldDifferently) {
   std::vector<std::string> what;
   for (const HeaderDifference& each : diff().header) what.push_back(each.what);
   EXPECT_THAT(what, ElementsAre("ranks", "size of tp", "option recipe", "debug config, from line 2"));
-  EXPECT_TRUE(diff().precision.quantized) << "the coarser of the two";
+  EXPECT_EQ(diff().precision, (Precision{.bf16 = false, .used = {true, true, false, false}})) << "of both";
+  EXPECT_EQ(to_string(diff().precision), "f32, high precision, scales for each tensor");
 }
 
 TEST_F(Runs, PartialSumsAreNotComparedAcrossOtherSplits) {
