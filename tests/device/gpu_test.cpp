@@ -1,46 +1,12 @@
 // The device path on a real device: codes of every bf16 and fp16 number through the device's conversions,
-// quantizers, products within bounds, and NCCL with one rank. Skipped without a device.
-#include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstdio>
-
-#include "collectives/loopback_communicator.hpp"
-#include "collectives/nccl/nccl_communicator.hpp"
-#include "core/cuda/cuda_device.hpp"
-#include "core/cuda/cuda_handles.hpp"
+// and quantizers. Skipped without a device.
 #include "kernels/cast.hpp"
-#include "kernels/cuda/cublaslt_gemm.hpp"
-#include "kernels/cuda/cuda_backend.hpp"
-#include "kernels/dequantize.hpp"
 #include "runtime/quantizers/quantizer_factory.hpp"
-#include "tests/device/small_step.hpp"
+#include "tests/device/gpu_fixture.hpp"
 #include "tests/kernels/values.hpp"
 
 namespace amaxscope::testing {
 namespace {
-
-class Gpu : public ::testing::Test {
- protected:
-  [[nodiscard]] Stream stream() const { return {stream_.get(), backend_.get()}; }
-  [[nodiscard]] Tensor tensor(DType type, Shape shape) const {
-    return {type, shape, backend_->device(), stream()};
-  }
-  [[nodiscard]] Tensor put(const TensorView& host) const {
-    return to_device(host, TensorView(nullptr, DType::kU8, Shape{0}, backend_->device(), stream()));
-  }
-
- private:
-  CudaStream stream_ = CudaStream::create();
-  std::unique_ptr<DeviceBackend> backend_ = make_cuda_backend({.device = 0, .gemm = make_cublaslt_gemm(0)});
-};
-
-std::vector<std::uint8_t> bytes_of(const TensorView& tensor) {
-  const Tensor here = to_host(tensor);
-  const auto* first = static_cast<const std::uint8_t*>(here.view().data());
-  return {first, first + here.bytes()};
-}
 
 TEST_F(Gpu, EveryNumberOfSixteenBitsHasTheCodeOfTheCpu) {
   for (const DType type : {DType::kBF16, DType::kF16}) {
@@ -101,44 +67,5 @@ TEST_F(Gpu, QuantizersMakeTheCodesOfTheCpu) {
   }
 }
 
-/// |difference| <= bound * |a| |b|, element by element, for sums of `depth` products in f32.
-void expect_close(const Tensor& actual, const Tensor& expected, double bound) {
-  double largest = 0;
-  for (const float value : expected.values<float>()) largest = std::max(largest, std::abs(double{value}));
-  for (std::size_t i = 0; i < expected.values<float>().size(); ++i) {
-    ASSERT_NEAR(actual.values<float>()[i], expected.values<float>()[i], bound * largest) << i;
-  }
-}
-
-TEST_F(Gpu, AStepIsWithinRoundingOfTheCpuAndNcclWorksWithOneRank) {
-  run_loopback_ranks(1, [&](Communicator& alone) {
-    const auto nccl = make_nccl_communicator(
-        alone, {.deadline = std::chrono::seconds(60), .teardown = std::chrono::seconds(10)});
-    for (const RecipeKind recipe :
-         {RecipeKind::kCurrent, RecipeKind::kMxfp8, RecipeKind::kBlock, RecipeKind::kNvfp4}) {
-      SmallModel on_cpu(
-          recipe, *nccl, [](const TensorView& host) { return to_host(host); }, nullptr);
-      SmallModel on_gpu(
-          recipe, *nccl, [&](const TensorView& host) { return put(host); }, nullptr);
-      const SmallModel::Gradients expected = on_cpu.step();
-      const SmallModel::Gradients actual = on_gpu.step();
-      // The first product is of equal codes; later ones may round to a neighbouring code.
-      expect_close(to_host(actual.y.view()), expected.y, recipe == RecipeKind::kNvfp4 ? 0.1 : 0.02);
-      expect_close(to_host(actual.dw1.view()), expected.dw1, recipe == RecipeKind::kNvfp4 ? 0.2 : 0.05);
-    }
-  });
-}
-
 }  // namespace
 }  // namespace amaxscope::testing
-
-int main(int count, char** arguments) {
-  ::testing::InitGoogleTest(&count, arguments);
-  const amaxscope::CudaPresence presence = amaxscope::cuda_presence();
-  if (presence.devices == 0) {
-    constexpr int kSkipped = 77;
-    std::printf("SKIPPED: no CUDA device: %s\n", presence.why_none.c_str());
-    return kSkipped;
-  }
-  return RUN_ALL_TESTS();
-}
