@@ -39,7 +39,8 @@ struct Larger {
 
 /// Behind amax_kernel, which has added to out already.
 __global__ void finish_amax_kernel(std::uint32_t* out, Accumulation into) {
-  if (threadIdx.x == 0 && !skips(into)) leave(*out, out, into, Larger{});
+  if (skips(into)) return;
+  leave(*out, out, into, Larger{});
 }
 
 __global__ void scale_kernel(const std::uint32_t* amax, ScaleOptions options, float* scale,

@@ -126,8 +126,7 @@ __global__ void __launch_bounds__(kThreads)
   if (skips(into)) return;
   ScaledError result;
   result.error = merged_partials(partials, count, Merge{});
-  if (threadIdx.x != 0) return;
-  if (result.error.numel != 0) {
+  if (threadIdx.x == 0 && result.error.numel != 0) {
     result.first_scale = result.last_scale = *scale;
     result.scale_inv_min = result.scale_inv_max = scale_inv != nullptr ? *scale_inv : scale_inverse(*scale);
     if (source.amax != nullptr) {

@@ -150,5 +150,36 @@ TEST_F(ManyTiles, Statistics) {
   EXPECT_NEAR(error.error_squares, cpu_error.error_squares, 0x1p-40 * cpu_error.error_squares);
 }
 
+TEST_F(ManyTiles, StatisticsThatAreAddedToASlot) {
+  const OnDevice there(hard_tensor({40009}, kType, 6));
+  const OnDevice workspace(DType::kU8, {static_cast<std::int64_t>(cuda::statistics_workspace())});
+  const OnDevice due(Tensor::of<std::uint32_t>({1}, {1}));
+  const OnDevice iteration(Tensor::of<std::int64_t>({5}, {1}));
+  const OnDevice scale(scalar(2.0F));
+  const OnDevice scale_inv(scalar(0.5F));
+  const auto add_twice = [&](std::size_t bytes, const auto& add) {
+    const OnDevice memory(Tensor(DType::kU8, {static_cast<std::int64_t>(bytes)}));
+    const ResultSlot slot{.memory = memory.view(),
+                          .workspace = workspace.view(),
+                          .due = due.view(),
+                          .iteration = iteration.view()};
+    add(slot);
+    add(slot);
+    AccumulatedHeader header;
+    std::memcpy(&header, memory.host().view().data(), sizeof header);
+    EXPECT_EQ(header.runs, 2U);
+    EXPECT_EQ(header.iteration, 5);
+  };
+  add_twice(sizeof(Accumulated<TensorMoments>), [&](const ResultSlot& slot) {
+    cuda::add_tensor_stats(there.view(), MomentOrder::kFourth, slot);
+  });
+  add_twice(sizeof(Accumulated<ScaledError>), [&](const ResultSlot& slot) {
+    cuda::add_quantization_error({.x = there.view(), .scale = scale.view(), .scale_inv = scale_inv.view()},
+                                 slot);
+  });
+  add_twice(sizeof(Accumulated<std::uint32_t>),
+            [&](const ResultSlot& slot) { cuda::add_amax(there.view(), slot); });
+}
+
 }  // namespace
 }  // namespace amaxscope::test
