@@ -187,6 +187,27 @@ TEST_F(NcclDeviceTensors, AStreamUnderCaptureIsRefused) {
   EXPECT_EQ(io.read()[0], ranks());
 }
 
+TEST_F(NcclDeviceTensors, ACapturedReductionIsDoneWithEachLaunch) {
+  const OnDevice<float> io(std::vector{of_rank(1)}, stream());
+  const OnDevice<float> other(std::vector{1.0F}, stream());
+  nccl().all_reduce(other.view(), ReduceOp::kSum, kNcclTag);  // on this stream, so that it may be captured
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(stream().get(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  nccl().all_reduce(io.view(), ReduceOp::kSum, kNcclTag);
+  ASSERT_EQ(cudaStreamEndCapture(stream().get(), &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  EXPECT_EQ(io.read()[0], of_rank(1)) << "nothing was done yet";
+  const float sum = static_cast<float>(size() * (size() + 1)) / 2;
+  ASSERT_EQ(cudaGraphLaunch(executable, stream().get()), cudaSuccess);
+  EXPECT_EQ(io.read()[0], sum);
+  ASSERT_EQ(cudaGraphLaunch(executable, stream().get()), cudaSuccess);
+  EXPECT_EQ(io.read()[0], sum * ranks());
+  nccl().barrier(kNcclTag);  // on the group's own stream, behind the launches
+  EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
 TEST_F(NcclDeviceTensors, AnotherDeviceIsRefused) {
   float memory = 0;
   EXPECT_THROW(nccl().all_reduce(MutableTensorView(&memory, DType::kF32, {1}, {DeviceKind::kCuda, 1}),

@@ -487,6 +487,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   Handles& handles = Handles::get();
   const std::scoped_lock lock(handles.mutex);
   if (!handles.graphs.contains(graph)) return answer(cudaErrorInvalidValue);
+  // One with memory can be executable once at a time.
+  const auto same = [&](const auto* other) { return other->capture == graph->capture; };
+  if (!graph->capture->memory.empty() && std::ranges::any_of(handles.executables, same))
+    return answer(cudaErrorInvalidValue);
   *executable =
       new CUgraphExec_st{.capture = graph->capture,
                          .frees_what_is_left = (flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) != 0};

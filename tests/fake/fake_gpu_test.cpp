@@ -473,13 +473,23 @@ TEST_F(FakeGpu, MemoryOfAGraphIsItsOwn) {
     EXPECT_EQ(cudaGraphLaunch(graph.executable, stream.handle), cudaSuccess);
     EXPECT_EQ(cudaGraphLaunch(graph.executable, stream.handle), cudaErrorInvalidValue)
         << "left is still there";
-    cudaGraphExec_t freeing = nullptr;
-    ASSERT_EQ(cudaGraphInstantiate(&freeing, graph.graph, cudaGraphInstantiateFlagAutoFreeOnLaunch),
-              cudaSuccess);
-    EXPECT_EQ(cudaGraphLaunch(freeing, stream.handle), cudaSuccess);
-    EXPECT_EQ(cudaGraphLaunch(freeing, stream.handle), cudaSuccess);
+    cudaGraphExec_t another = nullptr;
+    EXPECT_EQ(cudaGraphInstantiate(&another, graph.graph, 0), cudaErrorInvalidValue) << "one at a time";
+  }
+  {
+    const Graph graph(
+        stream.handle,
+        [&] {
+          EXPECT_EQ(cudaMallocFromPoolAsync(&left, 4, pool, stream.handle), cudaSuccess);
+          EXPECT_EQ(fake::launch(stream.handle, [&] { seen.push_back(*static_cast<int*>(left)); }),
+                    cudaSuccess);
+          EXPECT_EQ(cudaMemsetAsync(left, 0, 4, stream.handle), cudaSuccess);
+        },
+        cudaGraphInstantiateFlagAutoFreeOnLaunch);
+    EXPECT_EQ(cudaGraphLaunch(graph.executable, stream.handle), cudaSuccess);
+    EXPECT_EQ(cudaGraphLaunch(graph.executable, stream.handle), cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(stream.handle), cudaSuccess);
-    EXPECT_EQ(cudaGraphExecDestroy(freeing), cudaSuccess);
+    EXPECT_EQ(*static_cast<int*>(left), 0) << "until the next launch";
   }
   EXPECT_THAT(seen, ElementsAre(-1, -1, -1)) << "what was there before is gone";
   EXPECT_EQ(cudaFreeAsync(before, stream.handle), cudaSuccess);
