@@ -30,7 +30,19 @@ class Observed {
   explicit Observed(const EmulatedDevice& device, int freq = 2)
       : device_(device), x_(device.put(Tensor(DType::kF32, {4, 8}).view())) {
     SessionOptions options;
-    options.config_text = fmt::format(R"(
+    options.config_text = config(freq);
+    options.replaceable_config = true;
+    options.poll_every = 1;
+    options.first_iteration = 1;
+    options.extra_sinks.push_back(make_callback_sink(
+        [this](const StatRecord& record) {
+          records_.emplace_back(record.iteration, record.stats.at(0).value);
+        },
+        [](std::int64_t, const Scalars&) {}, [](const Finding&) {}));
+    session_.emplace(registry_, SessionGroups{}, std::move(options));
+  }
+  static std::string config(int freq) {
+    return fmt::format(R"(
 looks:
   enabled: True
   layers: {{layer_name_regex_pattern: "none"}}
@@ -41,14 +53,7 @@ looks:
       stats: [cur_amax]
       freq: {}
 )",
-                                      freq);
-    options.first_iteration = 1;
-    options.extra_sinks.push_back(make_callback_sink(
-        [this](const StatRecord& record) {
-          records_.emplace_back(record.iteration, record.stats.at(0).value);
-        },
-        [](std::int64_t, const Scalars&) {}, [](const Finding&) {}));
-    session_.emplace(builtin_features(), SessionGroups{}, std::move(options));
+                       freq);
   }
   void fill(float value) {
     const std::vector<float> values(32, value);
@@ -68,6 +73,7 @@ looks:
   const EmulatedDevice& device_;
   Tensor x_;
   std::vector<std::pair<std::int64_t, double>> records_;
+  const FeatureRegistry registry_ = builtin_features();
   std::optional<DebugSession> session_;
 };
 
@@ -117,6 +123,42 @@ TEST_F(DeviceTest, AReplayThatWasNotAnnouncedIsFoundOut) {
     EXPECT_THAT(usage_error([&] { run.session().step(); }),
                 HasSubstr("ran in iteration 4 with what before_replay() had said of iteration 3"));
   }
+}
+
+TEST_F(DeviceTest, AnotherConfigAsksForAnotherCaptureAndTheOldGraphHarmsNothing) {
+  const EmulatedDevice device;
+  Observed run(device, 1);
+  const auto replay = [&](float value, const CapturedGraph& graph) {
+    run.fill(value);
+    run.session().before_replay();
+    graph.launch();
+    run.session().step();
+  };
+  run.fill(1.0F);
+  run.observe();
+  run.session().step();
+  {
+    CapturedGraph graph = run.capture();
+    replay(2.0F, graph);
+    run.session().replace_config(Observed::config(2));
+    replay(3.0F, graph);
+    EXPECT_TRUE(run.session().needs_capture());
+    EXPECT_THAT(usage_error([&] { run.session().before_replay(); }),
+                HasSubstr("another config has come into force since"));
+    const CapturedGraph old = std::move(graph);
+    run.fill(4.0F);
+    old.launch();
+    run.observe();
+    run.session().step();
+    const CapturedGraph next = run.capture();
+    EXPECT_FALSE(run.session().needs_capture());
+    replay(5.0F, next);
+    old.launch();  // its kernels find that nothing is due
+    replay(6.0F, next);
+  }
+  using Record = std::pair<std::int64_t, double>;
+  EXPECT_THAT(run.records(),
+              ElementsAre(Record(1, 1), Record(2, 2), Record(3, 3), Record(4, 4), Record(6, 6)));
 }
 
 TEST_F(DeviceTest, ACaptureIsAnnouncedAfterTheFirstStepAndWithRoom) {
