@@ -11,7 +11,12 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 }
 
 void DebugSession::Impl::begin_capture(Stream stream) {
-  if (!enabled || !active_->any_feature()) return;
+  if (!enabled) return;
+  if (!active_->any_feature()) {  // until another config comes
+    captured_ = true;
+    config_changed_ = false;
+    return;
+  }
   AMAXSCOPE_CHECK(
       stepped_, ErrorCode::kUsage,
       "begin_capture() before the first step(): in it ranks compare what they have registered and "

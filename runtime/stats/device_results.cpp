@@ -38,9 +38,6 @@ DeviceResults::Queue& DeviceResults::queue_of(const TensorView& like) {
   std::shared_ptr<Queue>& queue = queues_[{like.device().index, like.stream().handle}];
   if (queue == nullptr) {
     DeviceBackend& backend = backend_of("statistics", like);
-    AMAXSCOPE_CHECK(!backend.capturing(like.stream()), ErrorCode::kUsage,
-                    "a stream is being captured into a CUDA graph, of which the session was not told; call "
-                    "begin_capture() with it before cudaStreamBeginCapture (docs/cuda.md)");
     auto made = std::make_shared<Queue>();
     made->like = TensorView(nullptr, DType::kU8, Shape{0}, like.device(), like.stream());
     made->workspace = bytes_beside(made->like, backend.kernels().workspace_bytes());
@@ -85,8 +82,11 @@ DeviceResults::Consumer& DeviceResults::consumer_of(Slot& slot, Request& request
 }
 
 void DeviceResults::add(const TensorView& x, Request request) {
-  Queue& queue = queue_of(x);
   const bool captures = capturing_ != nullptr;
+  AMAXSCOPE_CHECK(captures || !backend_of("statistics", x).capturing(x.stream()), ErrorCode::kUsage,
+                  "a stream is being captured into a CUDA graph, of which the session was not told; call "
+                  "begin_capture() with it before cudaStreamBeginCapture (docs/cuda.md)");
+  Queue& queue = queue_of(x);
   AMAXSCOPE_CHECK(!captures || capturing_.get() == &queue, ErrorCode::kUsage,
                   "{} is on another stream than the one that begin_capture() was given", request.what);
   Slot& slot = slot_of(queue, request);

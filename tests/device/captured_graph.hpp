@@ -1,20 +1,20 @@
-// A stream's work captured into a graph of the imitated CUDA runtime.
+// A stream's work captured into a graph, of a device or of the imitated CUDA runtime.
 #pragma once
 
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <utility>
 
-#include "tests/device/emulated_device.hpp"
+#include "core/device_backend.hpp"
 
 namespace amaxscope::testing {
 
 class CapturedGraph {
  public:
-  /// Records what record() enqueues on the device's stream.
+  /// Records what record() enqueues on the stream.
   template <class Record>
-  CapturedGraph(const EmulatedDevice& device, Record record)
-      : stream_(static_cast<cudaStream_t>(device.stream().handle)) {
+  CapturedGraph(Stream stream, Record record) : stream_(static_cast<cudaStream_t>(stream.handle)) {
     EXPECT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
     record();
     EXPECT_EQ(cudaStreamEndCapture(stream_, &graph_), cudaSuccess) << "something waited";

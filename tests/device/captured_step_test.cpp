@@ -6,6 +6,7 @@
 #include "kernels/cuda/cublaslt_gemm.hpp"
 #include "runtime/sinks/file_sinks.hpp"
 #include "tests/device/captured_graph.hpp"
+#include "tests/device/emulated_device.hpp"
 #include "tests/device/small_step.hpp"
 #include "tests/fake/fake_cublaslt.hpp"
 #include "tests/support/mpi_test.hpp"
@@ -103,7 +104,7 @@ class CapturedStep : public MpiTest {
       const auto capture = [&] {
         graph.reset();
         if (session != nullptr) session->begin_capture(device.stream());
-        graph.emplace(device, [&] {
+        graph.emplace(device.stream(), [&] {
           const SmallModel::Gradients made = model.step();
           copy_tensor(kept.y, made.y.view());
           copy_tensor(kept.dx, made.dx.view());

@@ -1,11 +1,10 @@
 // Captured steps of one rank: what a session says, and quantizers whose scale the host decides between
 // replays.
 #include "core/error.hpp"
-#include "features/builtin.hpp"
 #include "runtime/quantizers/quantizer_factory.hpp"
-#include "runtime/session.hpp"
-#include "runtime/sinks/file_sinks.hpp"
 #include "tests/device/captured_graph.hpp"
+#include "tests/device/emulated_device.hpp"
+#include "tests/device/observed_run.hpp"
 #include "tests/kernels/values.hpp"
 
 namespace amaxscope::testing {
@@ -24,89 +23,14 @@ std::string usage_error(const std::function<void()>& action) {
   return "no error";
 }
 
-/// A session that logs the amax of one observed tensor, which is filled with a number.
-class Observed {
- public:
-  explicit Observed(const EmulatedDevice& device, int freq = 2)
-      : device_(device), x_(device.put(Tensor(DType::kF32, {4, 8}).view())) {
-    SessionOptions options;
-    options.config_text = config(freq);
-    options.replaceable_config = true;
-    options.poll_every = 1;
-    options.first_iteration = 1;
-    options.extra_sinks.push_back(make_callback_sink(
-        [this](const StatRecord& record) {
-          records_.emplace_back(record.iteration, record.stats.at(0).value);
-        },
-        [](std::int64_t, const Scalars&) {}, [](const Finding&) {}));
-    session_.emplace(registry_, SessionGroups{}, std::move(options));
-  }
-  static std::string config(int freq) {
-    return fmt::format(R"(
-looks:
-  enabled: True
-  layers: {{layer_name_regex_pattern: "none"}}
-  observe: "x"
-  transformer_engine:
-    LogTensorStats:
-      enabled: True
-      stats: [cur_amax]
-      freq: {}
-)",
-                       freq);
-  }
-  void fill(float value) {
-    const std::vector<float> values(32, value);
-    overwrite(x_, Tensor::of<float>(std::span<const float>(values), {4, 8}).view());
-  }
-  void observe() { session_->observe("x", "residual", x_.view(), Layout::kReplicated); }
-  CapturedGraph capture() {
-    session_->begin_capture(device_.stream());
-    CapturedGraph graph(device_, [&] { observe(); });
-    session_->end_capture();
-    return graph;
-  }
-  DebugSession& session() { return *session_; }
-  [[nodiscard]] const std::vector<std::pair<std::int64_t, double>>& records() const { return records_; }
-
- private:
-  const EmulatedDevice& device_;
-  Tensor x_;
-  std::vector<std::pair<std::int64_t, double>> records_;
-  const FeatureRegistry registry_ = builtin_features();
-  std::optional<DebugSession> session_;
-};
-
 TEST_F(DeviceTest, EachReplayLogsItsOwnNumbersWhenTheyAreDue) {
   const EmulatedDevice device;
-  Observed run(device);
-  const auto iteration = [&](int number, const CapturedGraph* graph) {
-    run.fill(static_cast<float>(number));
-    if (graph == nullptr) {
-      run.observe();
-    } else {
-      run.session().before_replay();
-      graph->launch();
-    }
-    run.session().step();
-  };
-  iteration(1, nullptr);
-  {
-    const CapturedGraph graph = run.capture();
-    for (int i = 2; i <= 6; ++i) iteration(i, &graph);
-    iteration(7, nullptr);
-    iteration(8, nullptr);  // as it is, in between
-    iteration(9, &graph);
-    iteration(10, &graph);
-  }
-  using Record = std::pair<std::int64_t, double>;
-  EXPECT_THAT(run.records(),
-              ElementsAre(Record(2, 2), Record(4, 4), Record(6, 6), Record(8, 8), Record(10, 10)));
+  expect_each_replay_logs_its_own(device.put(Tensor(DType::kF32, {4, 8}).view()));
 }
 
 TEST_F(DeviceTest, AReplayThatWasNotAnnouncedIsFoundOut) {
   const EmulatedDevice device;
-  Observed run(device, 1);
+  Observed run(device.put(Tensor(DType::kF32, {4, 8}).view()), 1);
   run.observe();
   run.session().step();
   {
@@ -127,7 +51,7 @@ TEST_F(DeviceTest, AReplayThatWasNotAnnouncedIsFoundOut) {
 
 TEST_F(DeviceTest, AnotherConfigAsksForAnotherCaptureAndTheOldGraphHarmsNothing) {
   const EmulatedDevice device;
-  Observed run(device, 1);
+  Observed run(device.put(Tensor(DType::kF32, {4, 8}).view()), 1);
   const auto replay = [&](float value, const CapturedGraph& graph) {
     run.fill(value);
     run.session().before_replay();
@@ -163,7 +87,7 @@ TEST_F(DeviceTest, AnotherConfigAsksForAnotherCaptureAndTheOldGraphHarmsNothing)
 
 TEST_F(DeviceTest, ACaptureIsAnnouncedAfterTheFirstStepAndWithRoom) {
   const EmulatedDevice device;
-  Observed run(device);
+  Observed run(device.put(Tensor(DType::kF32, {4, 8}).view()), 2);
   EXPECT_THAT(usage_error([&] { run.session().begin_capture(device.stream()); }),
               HasSubstr("before the first step()"));
   run.session().step();
@@ -176,11 +100,24 @@ TEST_F(DeviceTest, ACaptureIsAnnouncedAfterTheFirstStepAndWithRoom) {
 
 TEST_F(DeviceTest, ACaptureNobodyAnnouncedDetachesAndIsNotBroken) {
   const EmulatedDevice device;
-  Observed run(device, 1);
+  Observed run(device.put(Tensor(DType::kF32, {4, 8}).view()), 1);
   {
     ::testing::internal::CaptureStderr();
-    const CapturedGraph graph(device, [&] { run.observe(); });
+    const CapturedGraph graph(device.stream(), [&] { run.observe(); });
     EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("begin_capture()"));
+  }
+  EXPECT_TRUE(run.session().detached());
+}
+
+TEST_F(DeviceTest, ACaptureNobodyAnnouncedIsFoundAlsoLater) {
+  const EmulatedDevice device;
+  Observed run(device.put(Tensor(DType::kF32, {4, 8}).view()), 1);
+  run.observe();
+  run.session().step();
+  {
+    ::testing::internal::CaptureStderr();
+    const CapturedGraph graph(device.stream(), [&] { run.observe(); });
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("of which the session was not told"));
   }
   EXPECT_TRUE(run.session().detached());
 }
@@ -218,7 +155,7 @@ TEST_F(DeviceTest, DelayedScalingReplaysWithTheScaleOfEachStep) {
   on_device.update();
   on_cpu.update();
   {
-    const CapturedGraph graph(device, [&] {
+    const CapturedGraph graph(device.stream(), [&] {
       const auto made = there.quantize(x.view(), {true, false}, {});
       copy_tensor(codes, dynamic_cast<const Float8Tensor&>(*made).codes(Direction::kRowwise).view());
     });
@@ -243,7 +180,7 @@ TEST_F(DeviceTest, StochasticRoundingIsRefusedInACapture) {
       make_quantizer({.recipe = RecipeKind::kNvfp4, .tensor = TensorKind::kGradient, .name = "fc1.gradient"});
   std::string said;
   {
-    const CapturedGraph graph(device, [&] {
+    const CapturedGraph graph(device.stream(), [&] {
       said = usage_error([&] { static_cast<void>(quantizer->quantize(x.view(), {true, true}, {})); });
     });
   }
