@@ -27,15 +27,14 @@ struct CollectiveCallbacks {
   std::function<void(const void* in, std::size_t bytes, int to)> send;
   std::function<void(void* out, std::size_t bytes, int from)> receive;
   /// all_reduce that does not wait; the tensor is kept alive by what is returned. May be empty.
-  std::function<std::unique_ptr<PendingCollective>(std::shared_ptr<Tensor> io, ReduceOp op)>
-      start_all_reduce;
+  std::function<std::unique_ptr<PendingCollective>(std::shared_ptr<Tensor> io, ReduceOp op)> start_all_reduce;
   /// The callbacks of the group of this color, ordered by key, then by rank here; null for a negative color.
   std::function<std::unique_ptr<CollectiveCallbacks>(int color, int key)> split;
 };
 
-/// Throws Error(kUsage) when a callback other than send, receive, start_all_reduce and split is missing, or rank, size and
-/// world_ranks do not fit. reduce_scatter is built from all_reduce. Without its callback start_all_reduce completes
-/// before it returns (so a deadline cannot cut it: the callbacks' owner has one).
+/// Throws Error(kUsage) when a callback other than send, receive, start_all_reduce and split is missing, or
+/// rank, size and world_ranks do not fit. reduce_scatter is built from all_reduce. Without its callback
+/// start_all_reduce completes before it returns (so a deadline cannot cut it: the callbacks' owner has one).
 std::unique_ptr<Communicator> make_callback_communicator(CollectiveCallbacks callbacks);
 
 }  // namespace amaxscope
