@@ -14,20 +14,20 @@ namespace {
 struct Target {
   std::int64_t bit;
   std::string_view name;
-  std::array<void (*)(Loops&), 3> parts;
+  std::array<void (*)(Loops&), 4> parts;
 };
 
 /// That this build has loops for, the widest last.
 std::vector<Target> built_targets() {
   return {
 #if HWY_TARGETS & HWY_NEON
-    {HWY_NEON, "neon", {N_NEON::put_scan, N_NEON::put_encode, N_NEON::put_error}},
+    {HWY_NEON, "neon", {N_NEON::put_scan, N_NEON::put_encode, N_NEON::put_error, N_NEON::put_moments}},
 #endif
 #if HWY_TARGETS & HWY_AVX2
-        {HWY_AVX2, "avx2", {N_AVX2::put_scan, N_AVX2::put_encode, N_AVX2::put_error}},
+        {HWY_AVX2, "avx2", {N_AVX2::put_scan, N_AVX2::put_encode, N_AVX2::put_error, N_AVX2::put_moments}},
 #endif
 #if HWY_TARGETS & HWY_AVX3
-        {HWY_AVX3, "avx512", {N_AVX3::put_scan, N_AVX3::put_encode, N_AVX3::put_error}},
+        {HWY_AVX3, "avx512", {N_AVX3::put_scan, N_AVX3::put_encode, N_AVX3::put_error, N_AVX3::put_moments}},
 #endif
   };
 }

@@ -17,9 +17,9 @@ void over_elements(const float* values, std::size_t count, Action&& action) {
   over_lanes(count, [&](std::size_t lane, std::size_t i) { action(lane, static_cast<double>(values[i])); });
 }
 
-/// Sums and moments of finite values. The mean comes first, then the squared deviations from it (with the
-/// correction for what the mean itself was rounded by): a sum of squares alone loses a variance that is small
-/// against the mean.
+/// Sums and moments of finite values. The mean comes first; where a sum of squares alone would lose a
+/// variance that is small against it, the deviations from it are squared (with the correction for what the
+/// mean itself was rounded by).
 template <MomentOrder order>
 void add_sums(const float* values, std::size_t count, TensorMoments& moments) {
   LaneSums sum;
@@ -30,10 +30,14 @@ void add_sums(const float* values, std::size_t count, TensorMoments& moments) {
     l1.lanes[lane] += x < 0 ? -x : x;
     squares.lanes[lane] += x * x;
   });
+  const double n = static_cast<double>(count);
   moments.sum = sum.total();
   moments.l1 = l1.total();
   moments.sum_squares = squares.total();
-  moments.mean = moments.sum / static_cast<double>(count);
+  moments.mean = moments.sum / n;
+  const std::optional<double> m2 = m2_of_sums(moments.sum, moments.sum_squares, n);
+  moments.m2 = m2.value_or(0.0);
+  if (m2 && order == MomentOrder::kSecond) return;
   LaneSums deviation;
   LaneSums deviation_squares;
   over_elements(values, count, [&](std::size_t lane, double x) {
@@ -42,7 +46,8 @@ void add_sums(const float* values, std::size_t count, TensorMoments& moments) {
     deviation_squares.lanes[lane] += difference * difference;
   });
   const double rest = deviation.total();
-  moments.m2 = std::max(0.0, deviation_squares.total() - rest * rest / static_cast<double>(count));
+  const double squares_about_mean = deviation_squares.total();
+  if (!m2) moments.m2 = std::max(0.0, squares_about_mean - rest * rest / n);
   if constexpr (order == MomentOrder::kFourth) {
     LaneSums cubes;
     LaneSums fourths;
@@ -53,9 +58,7 @@ void add_sums(const float* values, std::size_t count, TensorMoments& moments) {
       fourths.lanes[lane] += square * square;
     });
     // Sums of (d - r)^3 and (d - r)^4, where r is what the mean was rounded by.
-    const double n = static_cast<double>(count);
     const double r = rest / n;
-    const double squares_about_mean = deviation_squares.total();
     moments.m3 = cubes.total() - 3 * r * squares_about_mean + 2 * n * r * r * r;
     moments.m4 = std::max(0.0, fourths.total() - 4 * r * cubes.total() + 6 * r * r * squares_about_mean -
                                    3 * n * r * r * r * r);

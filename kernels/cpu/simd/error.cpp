@@ -8,6 +8,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd/error.cpp"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/simd/cast_error-inl.hpp"
 #include "kernels/cpu/simd/grid-inl.hpp"
 #include "kernels/cpu/simd/vectors-inl.hpp"
 
@@ -15,28 +16,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace amaxscope::cpu {
 namespace HWY_NAMESPACE {
-
-constexpr std::size_t kParts = kLanes / kDoubles;
-
-/// One sum in sixteen lanes.
-struct Lanes {
-  VDouble parts[kParts];
-  HWY_INLINE Lanes() {
-    for (auto& part : parts) part = hn::Zero(Doubles());
-  }
-  HWY_INLINE double total() const {
-    alignas(64) double lanes[kLanes];
-    for (std::size_t k = 0; k < kParts; ++k) hn::Store(parts[k], Doubles(), lanes + k * kDoubles);
-    double sum = 0;
-    for (const double lane : lanes) sum += lane;
-    return sum;
-  }
-  HWY_INLINE double largest() const {
-    alignas(64) double lanes[kLanes];
-    for (std::size_t k = 0; k < kParts; ++k) hn::Store(parts[k], Doubles(), lanes + k * kDoubles);
-    return *std::max_element(lanes, lanes + kLanes);
-  }
-};
 
 /// Counts of the lanes in which something was true.
 struct Count {
@@ -121,13 +100,15 @@ struct Errors {
     sums.overflows += overflows.total();
     sums.saturated += saturations.total();
     sums.compared += compared.total();
-    sums.error_squares += errors.total();
-    sums.signal_squares += signals.total();
-    sums.quantized_squares += quantized.total();
-    sums.product += products.total();
-    sums.saturated_squares += saturated.total();
-    sums.flushed_squares += flushed.total();
-    sums.max_error = std::max(sums.max_error, static_cast<float>(largest.largest()));
+    sums.error_squares += errors.total<float>();
+    sums.signal_squares += signals.total<float>();
+    sums.quantized_squares += quantized.total<float>();
+    sums.product += products.total<float>();
+    sums.saturated_squares += saturated.total<float>();
+    sums.flushed_squares += flushed.total<float>();
+    const auto errors_seen = largest.in_order<float>();
+    sums.max_error = std::max(sums.max_error,
+                              static_cast<float>(*std::max_element(errors_seen.begin(), errors_seen.end())));
   }
 
  private:
@@ -195,6 +176,8 @@ template <DType kFormat, class T>
 void add_error(const T* x, const std::uint8_t* codes, std::size_t count, const Scaling& scaling,
                QuantizationError& sums) {
   if (codes == nullptr) {
+    const CastError<kFormat, T> cast(scaling);
+    if (cast.fits() && cast.add_block(x, count, sums)) return;
     add_block<false, kFormat>(x, codes, count, scaling, sums);
   } else {
     add_block<true, kFormat>(x, codes, count, scaling, sums);

@@ -33,8 +33,10 @@ struct Grid {
   }
   /// The value of the nearest code.
   static HWY_INLINE VFloat nearest(VWord clamped) {
-    const auto aligner = hn::BitCast(Floats(), hn::Add(exponent(clamped), hn::Set(Words(), kRaise)));
-    return hn::Sub(hn::Add(hn::BitCast(Floats(), clamped), aligner), aligner);
+    // The aligner is an exact multiple of the power of two, so the fused sum rounds once, as the sum would.
+    const auto power = hn::BitCast(Floats(), exponent(clamped));
+    const auto raise = hn::Set(Floats(), static_cast<float>(1U << kDropped));
+    return hn::NegMulAdd(power, raise, hn::MulAdd(power, raise, hn::BitCast(Floats(), clamped)));
   }
   /// The nearest code itself in the low byte (with an unspecified rest): the sum's last bits count grid steps
   /// from the exponent's first code, and a few of them in the aligner make the count start at the right code.

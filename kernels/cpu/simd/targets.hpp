@@ -16,16 +16,19 @@ namespace N_AVX3 {
 void put_scan(Loops& loops);
 void put_encode(Loops& loops);
 void put_error(Loops& loops);
+void put_moments(Loops& loops);
 }  // namespace N_AVX3
 namespace N_AVX2 {
 void put_scan(Loops& loops);
 void put_encode(Loops& loops);
 void put_error(Loops& loops);
+void put_moments(Loops& loops);
 }  // namespace N_AVX2
 namespace N_NEON {
 void put_scan(Loops& loops);
 void put_encode(Loops& loops);
 void put_error(Loops& loops);
+void put_moments(Loops& loops);
 }  // namespace N_NEON
 
 }  // namespace amaxscope::cpu

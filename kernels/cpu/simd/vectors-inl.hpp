@@ -7,6 +7,8 @@
 #define AMAXSCOPE_VECTORS_INL_HPP
 #endif
 
+#include <array>
+
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
@@ -26,10 +28,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::ScalableTag<float>;
 using Words = hn::ScalableTag<std::uint32_t>;
+using Shorts = hn::ScalableTag<std::uint16_t>;
 using Doubles = hn::ScalableTag<double>;
 using Bytes = hn::ScalableTag<std::uint8_t>;
 using VFloat = hn::Vec<Floats>;
 using VWord = hn::Vec<Words>;
+using VShort = hn::Vec<Shorts>;
 using VDouble = hn::Vec<Doubles>;
 
 constexpr std::size_t kFloats = HWY_MAX_BYTES / sizeof(float);
@@ -43,6 +47,77 @@ HWY_INLINE VFloat load(const BF16* x) {
   const hn::Rebind<std::uint16_t, Floats> half;
   const auto bits = hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(x));
   return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(Words(), bits)));
+}
+
+/// One sum in kLanes lanes of double, in the order in which over_step() brings the elements.
+constexpr std::size_t kParts = kLanes / kDoubles;
+struct Lanes {
+  VDouble parts[kParts];
+  HWY_INLINE Lanes() {
+    for (auto& part : parts) part = hn::Zero(Doubles());
+  }
+  /// Lane by lane as loops.hpp numbers them.
+  template <class T>
+  HWY_INLINE std::array<double, kLanes> in_order() const;
+  /// Added from the first lane to the last.
+  template <class T>
+  HWY_INLINE double total() const {
+    double sum = 0;
+    for (const double lane : in_order<T>()) sum += lane;
+    return sum;
+  }
+};
+
+/// Elements to a step of over_step().
+template <class T>
+constexpr std::size_t kStep = sizeof(T) == 4 ? kLanes : 2 * kLanes;
+constexpr std::size_t kVectorsOfLanes = kLanes / kFloats;
+
+/// The patterns of kStep elements as they lie in memory: action(vector of patterns, its index).
+template <class Action>
+HWY_INLINE void over_step(const float* x, Action&& action) {
+  const auto* bits = reinterpret_cast<const std::uint32_t*>(x);
+  for (std::size_t v = 0; v < kVectorsOfLanes; ++v) action(hn::LoadU(Words(), bits + v * kFloats), v);
+}
+template <class Action>
+HWY_INLINE void over_step(const BF16* x, Action&& action) {
+  const auto* bits = reinterpret_cast<const std::uint16_t*>(x);
+  for (std::size_t v = 0; v < kVectorsOfLanes; ++v) action(hn::LoadU(Shorts(), bits + v * 2 * kFloats), v);
+}
+
+/// The elements of such a vector as fp32 and the parts of Lanes that they belong to: action(values, part of
+/// the lower half, part of the upper half). bf16 is taken apart into even and odd elements: one operation to
+/// a vector, and nothing moves across it.
+template <class Action>
+HWY_INLINE void over_floats(VWord bits, std::size_t vector, Action&& action) {
+  action(hn::BitCast(Floats(), bits), 2 * vector, 2 * vector + 1);
+}
+template <class Action>
+HWY_INLINE void over_floats(VShort bits, std::size_t vector, Action&& action) {
+  const Words d;
+  const auto pairs = hn::BitCast(d, bits);
+  const std::size_t first = vector * 2 * kFloats;  // even elements from it on are in the lower half
+  const std::size_t low = first % kLanes / kFloats;
+  const std::size_t high = (first + kFloats) % kLanes / kFloats;
+  action(hn::BitCast(Floats(), hn::ShiftLeft<16>(pairs)), low, high);
+  action(hn::BitCast(Floats(), hn::And(pairs, hn::Set(d, 0xFFFF0000U))), kVectorsOfLanes + low,
+         kVectorsOfLanes + high);
+}
+
+template <class T>
+HWY_INLINE std::array<double, kLanes> Lanes::in_order() const {
+  alignas(64) std::array<double, kLanes> stored;
+  for (std::size_t k = 0; k < kParts; ++k) hn::Store(parts[k], Doubles(), stored.data() + k * kDoubles);
+  if constexpr (sizeof(T) == 4) {
+    return stored;
+  } else {
+    std::array<double, kLanes> lanes;
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const std::size_t part = lane % 2 * kVectorsOfLanes + lane / kFloats;
+      lanes[lane] = stored[part * kDoubles + lane % kFloats / 2];
+    }
+    return lanes;
+  }
 }
 
 HWY_INLINE VWord magnitude(VFloat x) {

@@ -1,0 +1,80 @@
+// The largest and the least non-zero magnitude that a loop has seen, once for each target. Included as
+// vectors-inl.hpp.
+#if defined(AMAXSCOPE_EXTREMES_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef AMAXSCOPE_EXTREMES_INL_HPP
+#undef AMAXSCOPE_EXTREMES_INL_HPP
+#else
+#define AMAXSCOPE_EXTREMES_INL_HPP
+#endif
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "kernels/cpu/simd/vectors-inl.hpp"
+
+#if AMAXSCOPE_SIMD
+HWY_BEFORE_NAMESPACE();
+namespace amaxscope::cpu {
+namespace HWY_NAMESPACE {
+
+/// Patterns of T, f32 or bf16, as integers.
+template <class T>
+struct PatternOf {
+  using Bits = std::uint32_t;
+  static constexpr int kShift = 0;  ///< from the pattern to that of fp32
+};
+template <>
+struct PatternOf<BF16> {
+  using Bits = std::uint16_t;
+  static constexpr int kShift = 16;
+};
+
+/// In the width of the elements: half the work for bf16.
+template <class T>
+class Magnitudes {
+ public:
+  using Bits = typename PatternOf<T>::Bits;
+  using Tag = hn::ScalableTag<Bits>;
+  using Vector = hn::Vec<Tag>;
+  static constexpr Bits kMask = std::numeric_limits<Bits>::max() >> 1;
+
+  HWY_INLINE Magnitudes()
+      : largest_(hn::Zero(Tag())), least_(hn::Set(Tag(), std::numeric_limits<Bits>::max())) {}
+
+  /// Returns the magnitudes.
+  HWY_INLINE Vector add(Vector patterns) {
+    const auto value = hn::And(patterns, hn::Set(Tag(), kMask));
+    largest_ = hn::Max(largest_, value);
+    least_ = hn::Min(least_, hn::Sub(value, hn::Set(Tag(), Bits{1})));  // zero becomes the largest integer
+    return value;
+  }
+  /// As fp32 bits: of the largest, and of the least that is not zero; all ones when there is none.
+  HWY_INLINE std::uint32_t largest() const {
+    return lanes(largest_, [](Bits a, Bits b) { return a < b; });
+  }
+  HWY_INLINE std::uint32_t least() const {
+    const std::uint32_t less_one = lanes(least_, [](Bits a, Bits b) { return b < a; });
+    const auto wrapped = std::uint32_t{std::numeric_limits<Bits>::max()} << PatternOf<T>::kShift;
+    return less_one == wrapped ? ~0U : less_one + (1U << PatternOf<T>::kShift);
+  }
+
+ private:
+  template <class Less>
+  static HWY_INLINE std::uint32_t lanes(Vector v, Less less) {
+    alignas(64) std::array<Bits, HWY_MAX_BYTES / sizeof(Bits)> stored;
+    hn::Store(v, Tag(), stored.data());
+    return static_cast<std::uint32_t>(*std::max_element(stored.begin(), stored.end(), less))
+           << PatternOf<T>::kShift;
+  }
+
+  Vector largest_;
+  Vector least_;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace amaxscope::cpu
+HWY_AFTER_NAMESPACE();
+#endif
+
+#endif
