@@ -171,6 +171,7 @@ void NcclGroup::enqueue_captured(cudaStream_t stream, std::string_view operation
                       : "the ranks of this group have not talked yet");
   wait_ready(operation);
   check_nccl(call(comm()), operation);
+  wait_ready(operation);  // what the caller enqueues next has to come behind it
   captured_stream_ = stream;
   order_recorded_ = false;
 }

@@ -73,7 +73,7 @@ looks:
 inline void expect_each_replay_logs_its_own(Tensor x) {
   Observed run(std::move(x), 2);
   const auto iteration = [&](int number, const CapturedGraph* graph) {
-    run.fill(static_cast<float>(number));
+    run.fill(static_cast<float>(number % 2 == 0 ? number : 100 + number));
     if (graph == nullptr) {
       run.observe();
     } else {
