@@ -252,6 +252,27 @@ looks:
   EXPECT_THAT(said, HasSubstr("Stopped observing; the training goes on untouched"));
 }
 
+TEST_F(CapturedStep, AGuardIsRefusedAtCapture) {
+  constexpr std::string_view kGuard = R"(
+guards:
+  enabled: True
+  layers: {layer_name_regex_pattern: fc1}
+  transformer_engine:
+    NonFiniteGuard:
+      enabled: True
+      tensors: [output]
+      start_step: 7
+)";
+  ::testing::internal::CaptureStderr();
+  const Logged with = train(RecipeKind::kCurrent, true, kGuard);
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      HasSubstr("NonFiniteGuard of section guards (line 6) cannot look at output of fc1 in a step that is "
+                "captured into a CUDA graph: it needs the host for every tensor it looks at. Leave this "
+                "layer, tensor or statistic out of section guards"));
+  EXPECT_TRUE(with.detached);
+}
+
 TEST_F(CapturedStep, AFeatureThatBeginsToActAsksForAnotherCapture) {
   constexpr std::string_view kActsLater = R"(
 acts:

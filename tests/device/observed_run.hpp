@@ -68,8 +68,8 @@ looks:
   std::optional<DebugSession> session_;
 };
 
-/// Iterations 1 to 10 with the number of the iteration in the tensor, most of them replayed, looked at when
-/// even.
+/// Iterations 1 to 10, most of them replayed, looked at when even: with the number of the iteration in the
+/// tensor, and a larger one when nobody is to look.
 inline void expect_each_replay_logs_its_own(Tensor x) {
   Observed run(std::move(x), 2);
   const auto iteration = [&](int number, const CapturedGraph* graph) {
