@@ -13,6 +13,8 @@ namespace {
 constexpr std::size_t kInARow = 3;
 constexpr double kBefore = 25.0;  ///< percent of the energy
 constexpr double kNow = 40.0;
+constexpr double kRowBefore = 5.0;  ///< percent of a weight's energy in one row
+constexpr double kRowNow = 20.0;
 constexpr double kTimes = 3.0;  ///< that the largest element of a growing weight has become larger
 
 std::span<const Point> last_of(std::span<const Point> points, std::size_t count) {
@@ -26,6 +28,9 @@ std::optional<double> at(const Series* series, std::int64_t iteration) {
   const auto found = std::ranges::find(points, iteration, &Point::iteration);
   return found != points.end() ? std::optional(found->value) : std::nullopt;
 }
+
+/// "decoder.layers.1.mlp."
+std::string block_of(const std::string& layer) { return layer.substr(0, layer.rfind('.') + 1); }
 
 /// A row of a weight that stands out.
 struct Row {
@@ -57,7 +62,7 @@ struct Growth {
 
 /// Of the weights in the same block of the model ("decoder.layers.1.mlp."), the one that grows most.
 std::optional<Growth> growing_weight(const Evidence& evidence, const std::string& layer) {
-  const std::string block = layer.substr(0, layer.rfind('.') + 1);
+  const std::string block = block_of(layer);
   std::optional<Growth> most;
   for (auto at = evidence.tensors().lower_bound({block, ""}); at != evidence.tensors().end(); ++at) {
     const auto& [place, tensor] = *at;
@@ -138,6 +143,46 @@ void date(Cause& cause, const std::optional<Growth>& growth, std::optional<std::
   }
 }
 
+/// A row that has come to hold much of a weight: the channel is there, whatever the activations make of it.
+std::optional<Cause> taken_over_by_a_row(const Place& place, const TensorSeries& tensor) {
+  const Series* energy = tensor.find("outlier_row_1_energy%");
+  if (place.tensor != "weight" || energy == nullptr) return std::nullopt;
+  const auto points = energy->points();
+  const std::optional<Row> row = risen_row(tensor);
+  if (!row || points.size() < 4 * kInARow) return std::nullopt;
+  if (!(median(points.first(points.size() / 4)) < kRowBefore)) return std::nullopt;
+  if (!(median(last_of(points, kInARow)) > kRowNow)) return std::nullopt;
+  Cause cause;
+  cause.kind = "outlier_channel";
+  cause.confidence = Confidence::kLikely;
+  cause.sampled = true;
+  cause.iteration = row->since;
+  cause.channel = row->id;
+  const auto part = at(tensor.find("outlier_row_1_tp_rank"), points.back().iteration);
+  if (part) cause.tp_rank = static_cast<std::int64_t>(*part);
+  cause.places = {place};
+  cause.gemms = gemms_of(place.tensor, "");
+  for (std::size_t i = 0; i < points.size(); i += std::max<std::size_t>(1, points.size() / 4))
+    cause.series.push_back(points[i]);
+  cause.series_name = fmt::format("percent of the energy in the largest row of {}", named(cause.places));
+  cause.sentence = fmt::format("one output channel takes over: row {} of {}", row->id, named(cause.places));
+  cause.why = {
+      fmt::format(
+          "the row has grown since iteration {} and holds {:.0f} % of the weight's energy; no row held "
+          "more than {:.0f} % in the beginning",
+          row->since, points.back().value, kRowBefore),
+      "with one scale for the weight the other rows are pressed towards zero"};
+  cause.actions = {
+      "look at what drives this row: its gradient, its weight decay, what it is tied to; decay or clipping "
+      "stops it",
+      "until then keep this GEMM's weight in block scales or in high precision"};
+  cause.expect = "the share of the row stops growing";
+  cause.yaml =
+      yaml_section("spare_this_gemm", cause.places,
+                   "    DisableQuantizationGEMM:\n      enabled: True\n      gemms: [fprop, dgrad]\n");
+  return cause;
+}
+
 }  // namespace
 
 std::vector<Cause> outlier_channels(const Evidence& evidence) {
@@ -175,6 +220,16 @@ std::vector<Cause> outlier_channels(const Evidence& evidence) {
         yaml_section("spare_this_gemm", cause.places,
                      "    DisableQuantizationGEMM:\n      enabled: True\n      gemms: [fprop, wgrad]\n");
     causes.push_back(std::move(cause));
+  }
+  // Where an activation of the block speaks already, its weight is the reason and no second cause.
+  const std::size_t activations = causes.size();
+  for (const auto* entry : evidence.in_order()) {
+    const auto& [place, tensor] = *entry;
+    const bool known = std::any_of(
+        causes.begin(), causes.begin() + static_cast<std::ptrdiff_t>(activations),
+        [&](const Cause& cause) { return block_of(cause.places.front().layer) == block_of(place.layer); });
+    std::optional<Cause> cause = known ? std::nullopt : taken_over_by_a_row(place, tensor);
+    if (cause) causes.push_back(std::move(*cause));
   }
   return causes;
 }

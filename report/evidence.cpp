@@ -10,7 +10,7 @@ namespace amaxscope::report {
 namespace {
 
 /// The statistics that a rule reads. Everything else passes by.
-constexpr std::array<std::string_view, 29> kSpeaking = {"cur_amax",
+constexpr std::array<std::string_view, 31> kSpeaking = {"cur_amax",
                                                         "nan",
                                                         "inf",
                                                         "rms",
@@ -20,6 +20,8 @@ constexpr std::array<std::string_view, 29> kSpeaking = {"cur_amax",
                                                         "outlier_channel_1_since",
                                                         "outlier_channel_1_tp_rank",
                                                         "outlier_row_1_id",
+                                                        "outlier_row_1_energy%",
+                                                        "outlier_row_1_tp_rank",
                                                         "outlier_row_1_since",
                                                         "saturated%",
                                                         "saturated_energy%",
@@ -85,7 +87,10 @@ void Evidence::record(const RecordLine& line) {
   // A scale is at its initial value in a tensor's first step; one that stays there is no start any more.
   const std::size_t points = tensor.order > kManyTensors ? kPointsOfOneOfMany : kPointsOfATensor;
   const bool fresh = tensor.lines++ < kFreshLines;
-  if (!tensor.group && line.stats.contains("outlier_channel_1_tp_rank")) tensor.group = group_of(line);
+  if (!tensor.group &&
+      (line.stats.contains("outlier_channel_1_tp_rank") || line.stats.contains("outlier_row_1_tp_rank"))) {
+    tensor.group = group_of(line);
+  }
   for (const auto& [stat, value] : line.stats) {
     if (!speaks(stat)) continue;
     measured_.insert(stat);

@@ -23,7 +23,7 @@ std::vector<Cause> repeated_rounding(const Evidence& evidence);
 std::vector<Cause> gemm_errors(const Evidence& evidence);
 /// Updates that vanish when they are added to the stored weights.
 std::vector<Cause> lost_updates(const Evidence& evidence);
-/// One channel that takes over a tensor.
+/// One channel that takes over an activation, or a weight.
 std::vector<Cause> outlier_channels(const Evidence& evidence);
 /// A loss that jumps after gradients did, or that leaves for good.
 std::vector<Cause> training_trouble(const Evidence& evidence);

@@ -39,7 +39,7 @@ struct Cause {
   std::vector<std::int64_t> ranks;  ///< empty: all
   std::string phase;
   std::vector<std::string> gemms;
-  std::optional<std::int64_t> channel;
+  std::optional<std::int64_t> channel;  ///< a column; of a weight a row: an output channel
   std::optional<std::int64_t>
       tp_rank;                   ///< of the ranks that hold the channel; the judge names them in `ranks`
   std::vector<std::string> why;  ///< what separates it from its neighbours

@@ -2,7 +2,7 @@
 const statsOfKind = {
   nonfinite: ['cur_amax', 'nan', 'inf'], format: ['sqnr'], saturation: ['saturated_energy%', 'saturated%'], flush: ['flushed_energy%', 'flushed%'],
   scale_worse_than_recipe: ['sqnr'], rounding_repeats: ['nvfp4_rounding_correlation', 'rounding_correlation'], lost_updates: ['lost_updates%'],
-  outlier_channel: ['outlier_channel_1_energy%', 'peak_rms'], accumulation: ['error_from_accumulation%'], gradient_noise: ['gradient_noise'],
+  outlier_channel: ['outlier_row_1_energy%', 'outlier_channel_1_energy%', 'peak_rms'], accumulation: ['error_from_accumulation%'], gradient_noise: ['gradient_noise'],
   scale_too_large: ['saturated_energy%', 'saturated%', 'sqnr'], copies_differ: ['sqnr'], stale_weight: ['sqnr'],
 };
 const usualStats = ['sqnr', 'saturated_energy%', 'saturated%', 'cur_amax', 'rms'];

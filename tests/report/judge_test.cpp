@@ -292,6 +292,36 @@ TEST_F(Judge, TheRowThatGrowsSaysSinceWhenAndTheRecordsWhoseChannelItIs) {
   EXPECT_EQ(verdict().also[0].iteration, 40);
 }
 
+// The activations do not show it: the row itself is the cause, on the rank that holds it.
+TEST_F(Judge, ARowThatTakesOverItsWeight) {
+  const auto weight = [](double last, bool since) {
+    return [=](int i) {
+      return fmt::format(R"("outlier_row_1_id":{},"outlier_row_1_energy%":{},"outlier_row_1_tp_rank":1{})",
+                         i < 9 ? i : 300, i < 9 ? 0.5 : last,
+                         since && i >= 10 ? R"(,"outlier_row_1_since":35)" : "");
+    };
+  };
+  series("a.mlp.fc1", "weight", 24, weight(10, true));
+  series("b.mlp.fc1", "weight", 24,
+         weight(60, false));  // it may have been large all the time it was looked at
+  EXPECT_EQ(verdict().outcome, Outcome::kHealthy);
+  series("c.mlp.fc1", "weight", 24, weight(30, true));
+  const Verdict v = verdict();
+  ASSERT_TRUE(v.cause.has_value());
+  EXPECT_EQ(v.cause->kind, "outlier_channel");
+  EXPECT_THAT(v.cause->places, ElementsAre(Place{"c.mlp.fc1", "weight"}));
+  EXPECT_EQ(v.cause->iteration, 35);
+  EXPECT_EQ(v.cause->channel, 300);
+  EXPECT_THAT(v.cause->ranks, ElementsAre(1));
+  // An activation of the same block that is taken over comes first, and is enough.
+  series("c.mlp.fc2", "activation", 24, [](int i) {
+    return fmt::format(R"("outlier_channel_1_id":{},"outlier_channel_1_energy%":{})", i < 14 ? i : 70,
+                       i < 14 ? 5 : 80);
+  });
+  EXPECT_THAT(verdict().cause->places, ElementsAre(Place{"c.mlp.fc2", "activation"}));
+  EXPECT_TRUE(verdict().also.empty());
+}
+
 // Without a weight that says more, the channel's own past.
 TEST_F(Judge, AChannelKnowsItsOwnPast) {
   series("a.fc2", "activation", 24, [](int i) {
