@@ -21,6 +21,13 @@ std::span<const Point> last_of(std::span<const Point> points, std::size_t count)
   return points.last(std::min(points.size(), count));
 }
 
+/// What counts iterations, ranks or lines; records may hold anything.
+std::optional<std::int64_t> whole(std::optional<double> value) {
+  constexpr double kMost = 0x1p53;
+  if (!value || !(*value >= 0) || *value > kMost) return std::nullopt;
+  return static_cast<std::int64_t>(*value);
+}
+
 /// The value at an iteration, if there is one.
 std::optional<double> at(const Series* series, std::int64_t iteration) {
   if (series == nullptr) return std::nullopt;
@@ -46,9 +53,10 @@ std::optional<Row> risen_row(const TensorSeries& weight) {
   const double leader = last.back().value;
   if (!std::ranges::all_of(last, [&](const Point& point) { return point.value == leader; }))
     return std::nullopt;
-  const auto since = at(weight.find("outlier_row_1_since"), last.back().iteration);
-  if (!since) return std::nullopt;
-  return Row{static_cast<std::int64_t>(leader), static_cast<std::int64_t>(*since)};
+  const auto row = whole(leader);
+  const auto since = whole(at(weight.find("outlier_row_1_since"), last.back().iteration));
+  if (!row || !since) return std::nullopt;
+  return Row{*row, *since};
 }
 
 /// A weight whose largest element grows steadily.
@@ -79,7 +87,7 @@ std::optional<Growth> growing_weight(const Evidence& evidence, const std::string
     if (!(slope > 0)) continue;
     const double percent = 100 * (std::exp2(slope) - 1);
     if (most && most->percent_a_step >= percent) continue;
-    const auto steps = static_cast<std::int64_t>(std::log2(late.back().value / before) / slope);
+    const auto steps = whole(std::log2(late.back().value / before) / slope).value_or(late.back().iteration);
     most = Growth{place, percent, std::max(points.front().iteration, late.back().iteration - steps),
                   risen_row(tensor)};
   }
@@ -104,13 +112,14 @@ std::optional<Channel> taken_over(const TensorSeries& tensor) {
   std::map<std::int64_t, std::size_t> leads;
   const std::int64_t late = points[points.size() - std::max(kInARow, points.size() / 4)].iteration;
   for (const Point& point : ids) {
-    if (point.iteration >= late) ++leads[static_cast<std::int64_t>(point.value)];
+    const auto channel = whole(point.value);
+    if (channel && point.iteration >= late) ++leads[*channel];
   }
   const auto leader = std::ranges::max_element(leads, {}, [](const auto& each) { return each.second; });
   if (leader == leads.end() || leader->second < kInARow) return std::nullopt;
   Channel channel{.id = leader->first, .energy = {}};
   for (const Point& point : ids) {
-    if (static_cast<std::int64_t>(point.value) != channel.id) continue;
+    if (whole(point.value) != channel.id) continue;
     if (const auto share = at(energy, point.iteration)) channel.energy.push_back({point.iteration, *share});
   }
   if (!(median(last_of(channel.energy, kInARow)) > kNow)) return std::nullopt;
@@ -119,8 +128,7 @@ std::optional<Channel> taken_over(const TensorSeries& tensor) {
 
 /// What the records say of the channel where it led last.
 std::optional<std::int64_t> said_of(const TensorSeries& tensor, const Channel& channel, const char* stat) {
-  const auto value = at(tensor.find(stat), channel.energy.back().iteration);
-  return value ? std::optional(static_cast<std::int64_t>(*value)) : std::nullopt;
+  return whole(at(tensor.find(stat), channel.energy.back().iteration));
 }
 
 /// Since when, from what grows: the row of the weight that feeds it; else the channel's own past; else the
@@ -158,8 +166,7 @@ std::optional<Cause> taken_over_by_a_row(const Place& place, const TensorSeries&
   cause.sampled = true;
   cause.iteration = row->since;
   cause.channel = row->id;
-  const auto part = at(tensor.find("outlier_row_1_tp_rank"), points.back().iteration);
-  if (part) cause.tp_rank = static_cast<std::int64_t>(*part);
+  cause.tp_rank = whole(at(tensor.find("outlier_row_1_tp_rank"), points.back().iteration));
   cause.places = {place};
   cause.gemms = gemms_of(place.tensor, "");
   for (std::size_t i = 0; i < points.size(); i += std::max<std::size_t>(1, points.size() / 4))
