@@ -3,6 +3,8 @@
 #include <new>
 #include <string>
 
+#include "core/version.hpp"
+
 namespace amaxscope::capi {
 
 namespace {
@@ -66,7 +68,7 @@ amaxscope_status failed_by_exception() noexcept {
 
 extern "C" {
 
-const char* amaxscope_version(void) { return AMAXSCOPE_VERSION; }
+const char* amaxscope_version(void) { return amaxscope::kVersion; }
 
 const char* amaxscope_last_error(void) { return amaxscope::capi::last_error().c_str(); }
 

@@ -16,6 +16,7 @@
 #include "launch/check_plan.hpp"
 #include "launch/commands.hpp"
 #include "launch/metrics_check.hpp"
+#include "launch/plugins.hpp"
 #include "launch/text.hpp"
 #include "runtime/config/config.hpp"
 
@@ -30,6 +31,7 @@ struct CheckOptions {
   std::vector<std::string> layers;
   std::string iterations = "0:0";
   std::string recipe = "delayed";
+  std::vector<std::string> plugins;
   bool json = false;
 };
 
@@ -160,7 +162,8 @@ ExitStatus check(const CheckOptions& options) {
   const auto [first, last] = parse_iterations(options.iterations);
   const std::vector<std::string> layers = layer_names(options);
 
-  const FeatureRegistry registry = builtin_features();
+  FeatureRegistry registry = builtin_features();
+  load_plugins(options.plugins, /*announces=*/true, registry);
   const Config config = load_config(read_config_file(options.config), options.config, registry);
   for (const std::string& warning : config.warnings) fmt::print(stderr, "{}\n", warning);
 
@@ -194,6 +197,10 @@ Command add_check(CLI::App& app) {
                    "instead of a config: the same as `amaxscope check-records DIR`")
       ->type_name("DIR")
       ->excludes(config);
+  subcommand->add_option("--plugin", options->plugins, kPluginHelp)
+      ->type_name("FILE")
+      ->expected(1)
+      ->take_all();
   subcommand
       ->add_option("--layers", options->layers_file,
                    "file with one layer name a line; - reads standard input")

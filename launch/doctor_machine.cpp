@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "core/version.hpp"
 #include "launch/machine.hpp"
 
 namespace amaxscope::launch {
@@ -44,7 +45,7 @@ void describe_root(MachineReport& report) {
 
 MachineReport describe_machine(const std::string& job) {
   MachineReport report;
-  report.rows = {{"amaxscope", AMAXSCOPE_VERSION}, {"MPI", job}};
+  report.rows = {{"amaxscope", kVersion}, {"MPI", job}};
   const std::string mpirun = find_program("mpirun");
   report.rows.push_back({"mpirun", mpirun.empty() ? "not on PATH" : mpirun});
   if (mpirun.empty()) report.notes.emplace_back("mpirun is not on PATH: launch/install_deps installs it");

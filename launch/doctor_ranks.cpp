@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "collectives/exchange.hpp"
+#include "core/version.hpp"
 #include "launch/doctor_clock.hpp"
 #include "launch/machine.hpp"
 #include "runtime/config/config.hpp"
@@ -31,7 +32,7 @@ std::vector<std::string> settings() {
 }
 
 std::map<std::string, std::string> versions(const DriverProbe& driver) {
-  std::map<std::string, std::string> found = {{"amaxscope", AMAXSCOPE_VERSION},
+  std::map<std::string, std::string> found = {{"amaxscope", kVersion},
                                               {"MPI", Job::mpi_version()},
                                               {"BLAS", blas_build()},
                                               {"instruction sets", simd_level()}};

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "features/builtin.hpp"
 #include "launch/commands.hpp"
+#include "launch/plugins.hpp"
 #include "launch/text.hpp"
 #include "runtime/config/diagnostics.hpp"
 
@@ -94,8 +95,9 @@ void print_overview(const FeatureRegistry& registry) {
   fmt::print("\n`amaxscope explain FEATURE` shows the keys of one.\n");
 }
 
-ExitStatus explain(const std::string& name) {
-  const FeatureRegistry registry = builtin_features();
+ExitStatus explain(const std::string& name, const std::vector<std::string>& plugins) {
+  FeatureRegistry registry = builtin_features();
+  load_plugins(plugins, /*announces=*/true, registry);
   if (name.empty()) {
     print_overview(registry);
     return kDone;
@@ -124,7 +126,9 @@ Command add_explain(CLI::App& app) {
   CLI::App* subcommand = app.add_subcommand("explain", "the features a debug config may use, and their keys");
   auto name = std::make_shared<std::string>();
   subcommand->add_option("FEATURE", *name, "one feature; none: an overview of all");
-  return {.app = subcommand, .run_alone = [name] { return explain(*name); }};
+  auto plugins = std::make_shared<std::vector<std::string>>();
+  subcommand->add_option("--plugin", *plugins, kPluginHelp)->type_name("FILE")->expected(1)->take_all();
+  return {.app = subcommand, .run_alone = [name, plugins] { return explain(*name, *plugins); }};
 }
 
 }  // namespace amaxscope::launch

@@ -4,9 +4,11 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/version.hpp"
 #include "launch/commands.hpp"
 #include "launch/failure.hpp"
 #include "launch/job.hpp"
@@ -25,7 +27,7 @@ struct CommandLine {
   std::vector<Command> commands;
 
   CommandLine() {
-    app.set_version_flag("--version", "amaxscope " AMAXSCOPE_VERSION);
+    app.set_version_flag("--version", std::string("amaxscope ") + kVersion);
     app.require_subcommand(1);
     app.get_formatter()->column_width(28);
     commands = {add_train(app),  add_check(app),  add_explain(app),       add_analyze(app), add_quantize(app),

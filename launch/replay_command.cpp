@@ -11,6 +11,7 @@
 #include "launch/commands.hpp"
 #include "launch/job.hpp"
 #include "launch/log_directory.hpp"
+#include "launch/plugins.hpp"
 #include "launch/replay_index.hpp"
 #include "launch/replay_layers.hpp"
 #include "launch/ticker.hpp"
@@ -28,6 +29,7 @@ struct ReplayOptions {
   std::string config;
   std::string recipe;  ///< empty: that of the dump
   std::string log_dir;
+  std::vector<std::string> plugins;
   std::uint64_t seed = 1;
   bool json = false;
 };
@@ -62,6 +64,7 @@ class Replay {
                       "--recipe {}: unknown; allowed: none, delayed, current, mxfp8, block, nvfp4",
                       options_.recipe);
     });
+    job_.agree([&] { load_plugins(options_.plugins, job_.is_leader(), registry_); });
     job_.agree([&] { folder_ = find_dump(options_.dump); });
     job_.agree([&] {
       const int folders = count_dump_ranks(folder_);
@@ -278,6 +281,10 @@ Command add_replay(CLI::App& app) {
       ->add_option("--log-dir", options->log_dir,
                    "where the logs go (default: a new folder in amaxscope_logs)")
       ->type_name("DIR");
+  subcommand->add_option("--plugin", options->plugins, kPluginHelp)
+      ->type_name("FILE")
+      ->expected(1)
+      ->take_all();
   subcommand->add_option("--seed", options->seed, "of stochastic rounding, as `train` was given (default 1)")
       ->type_name("N");
   subcommand->add_flag("--json", options->json, "one JSON object on standard output at the end");

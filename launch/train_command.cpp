@@ -11,6 +11,7 @@
 #include "launch/job.hpp"
 #include "launch/job_watch.hpp"
 #include "launch/log_directory.hpp"
+#include "launch/plugins.hpp"
 #include "launch/progress.hpp"
 #include "launch/train_options.hpp"
 #include "launch/train_setup.hpp"
@@ -113,6 +114,7 @@ class Training {
     job_.agree([&] { environment_ = Environment::from_process(); });
     job_.agree([&] { validate(options_, job_.world().size()); });
     agree_on_options(job_, options_);
+    job_.agree([&] { load_plugins(options_.plugins, job_.is_leader(), registry_); });
     job_.agree([&] { trainer_options_ = trainer_options(options_); });
     job_.agree([&] { data_.emplace(read_text(options_)); });
     job_.agree_on("the training text's size", fmt::format("{} bytes", data_->size()));

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "features/presets.hpp"
+#include "launch/plugins.hpp"
 #include "megatron/fault_kinds.hpp"
 #include "runtime/config/diagnostics.hpp"
 #include "runtime/quantizers/recipe.hpp"
@@ -114,6 +115,7 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "--dtype", options.dtype, "T", "compute dtype: f32 (default) or bf16");
   add(app, "--device", options.device, "D", "auto (default) or cpu; not built yet: cuda");
   add(app, "--log-dir", options.log_dir, "DIR", "where logs go (default: amaxscope_logs/<date>-<time>)");
+  app.add_option("--plugin", options.plugins, kPluginHelp)->type_name("FILE")->expected(1)->take_all();
   app.add_flag("--tensorboard", options.tensorboard,
                "with a debug config: TensorBoard event files too, in tensorboard/ under the log directory");
   app.add_flag("--watch-config", options.watch_config,
@@ -216,6 +218,7 @@ std::map<std::string, std::string> described(const TrainOptions& options) {
           {"experts", fmt::format("{}", options.experts)},
           {"top-k", fmt::format("{}", options.top_k)},
           {"fp8-weights", options.fp8_weights ? "true" : "false"},
+          {"plugin", fmt::format("{}", fmt::join(options.plugins, " "))},
           {"preset", options.preset},
           {"resume", options.resume},
           {"save-every", fmt::format("{}", options.save_every)},

@@ -38,6 +38,7 @@ struct TrainOptions {
   std::string save_dir;
   std::string resume;  ///< a saved state, or a folder of them; empty: start anew
   std::string preset;
+  std::vector<std::string> plugins;
   std::vector<std::string> inject;
   std::uint64_t seed = 1;
   std::uint64_t perturb = 0;  ///< 0: not

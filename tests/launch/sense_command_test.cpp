@@ -49,7 +49,7 @@ TEST_F(SenseCommand, SaysWhatItCannotDo) {
   };
   EXPECT_THAT(refused({"--at", "8"}), HasSubstr("--at 8: the training has iterations 0 to 7 (--steps 8)"));
   EXPECT_THAT(refused({"--at", "1", "--config", "observe.yaml"}),
-              HasSubstr("leave --config and --preset out"));
+              HasSubstr("leave --config, --preset and --plugin out"));
   EXPECT_THAT(refused({"--at", "1", "--recipe", "none"}), HasSubstr("nothing is quantized"));
 }
 

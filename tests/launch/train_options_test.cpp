@@ -173,6 +173,7 @@ TEST(TrainOptions, DescriptionFollowsWhatDecidesTheTraining) {
                                                        {"qk-norm", {"--qk-norm"}},
                                                        {"recompute", {"--recompute"}},
                                                        {"mlp", {"--mlp", "swiglu"}},
+                                                       {"plugin", {"--plugin", "x.so"}},
                                                        {"dtype", {"--dtype", "bf16"}}}) {
     EXPECT_NE(described(parsed(value)).at(option), described(base).at(option)) << option;
   }
