@@ -30,6 +30,17 @@ struct PatternOf<BF16> {
   static constexpr int kShift = 16;
 };
 
+HWY_INLINE std::uint32_t largest_of(VWord v) { return hn::GetLane(hn::MaxOfLanes(Words(), v)); }
+HWY_INLINE std::uint16_t largest_of(VShort v) {
+  const auto pairs = hn::BitCast(Words(), v);
+  const auto larger = hn::Max(hn::ShiftRight<16>(pairs), hn::And(pairs, hn::Set(Words(), 0xFFFFU)));
+  return static_cast<std::uint16_t>(largest_of(larger));
+}
+template <class V>
+HWY_INLINE auto least_of(V v) {
+  return static_cast<decltype(largest_of(v))>(~largest_of(hn::Not(v)));
+}
+
 /// In the width of the elements: half the work for bf16.
 template <class T>
 class Magnitudes {
@@ -50,24 +61,15 @@ class Magnitudes {
     return value;
   }
   /// As fp32 bits: of the largest, and of the least that is not zero; all ones when there is none.
-  HWY_INLINE std::uint32_t largest() const {
-    return lanes(largest_, [](Bits a, Bits b) { return a < b; });
-  }
+  HWY_INLINE std::uint32_t largest() const { return largest_of(largest_) << PatternOf<T>::kShift; }
   HWY_INLINE std::uint32_t least() const {
-    const std::uint32_t less_one = lanes(least_, [](Bits a, Bits b) { return b < a; });
-    const auto wrapped = std::uint32_t{std::numeric_limits<Bits>::max()} << PatternOf<T>::kShift;
-    return less_one == wrapped ? ~0U : less_one + (1U << PatternOf<T>::kShift);
+    const Bits less_one = least_of(least_);
+    return less_one == std::numeric_limits<Bits>::max()
+               ? ~0U
+               : (std::uint32_t{less_one} + 1U) << PatternOf<T>::kShift;
   }
 
  private:
-  template <class Less>
-  static HWY_INLINE std::uint32_t lanes(Vector v, Less less) {
-    alignas(64) std::array<Bits, HWY_MAX_BYTES / sizeof(Bits)> stored;
-    hn::Store(v, Tag(), stored.data());
-    return static_cast<std::uint32_t>(*std::max_element(stored.begin(), stored.end(), less))
-           << PatternOf<T>::kShift;
-  }
-
   Vector largest_;
   Vector least_;
 };

@@ -26,9 +26,25 @@ HWY_INLINE double added(const LaneArray& lanes) {
   return sum;
 }
 
-HWY_INLINE void over_doubles(VFloat x, std::size_t low, std::size_t high, auto&& action) {
-  action(hn::PromoteTo(Doubles(), hn::LowerHalf(hn::Half<Floats>(), x)), low);
-  action(hn::PromoteTo(Doubles(), hn::UpperHalf(hn::Half<Floats>(), x)), high);
+/// The elements of a vector of over_step(x) in double: action(values, part). Those of fp32 are loaded again,
+/// by halves: converting from memory is cheaper than taking a vector apart.
+HWY_INLINE void over_doubles(const float* x, VWord, std::size_t vector, auto&& action) {
+  const hn::Rebind<float, Doubles> half;
+  for (const std::size_t part : {2 * vector, 2 * vector + 1}) {
+    action(hn::PromoteTo(Doubles(), hn::LoadU(half, x + part * kDoubles)), part);
+  }
+}
+HWY_INLINE void over_doubles(const BF16*, VShort patterns, std::size_t vector, auto&& action) {
+  over_floats(patterns, vector, [&](VFloat value, std::size_t low, std::size_t high) HWY_ATTR {
+    action(hn::PromoteTo(Doubles(), hn::LowerHalf(hn::Half<Floats>(), value)), low);
+    action(hn::PromoteTo(Doubles(), hn::UpperHalf(hn::Half<Floats>(), value)), high);
+  });
+}
+
+HWY_INLINE std::uint32_t sum_of(VWord v) { return hn::GetLane(hn::SumOfLanes(Words(), v)); }
+HWY_INLINE std::uint32_t sum_of(VShort v) {
+  const auto pairs = hn::BitCast(Words(), v);
+  return sum_of(hn::Add(hn::ShiftRight<16>(pairs), hn::And(pairs, hn::Set(Words(), 0xFFFFU))));
 }
 
 /// The number of elements that are not zero, and those from which the least and the greatest follow: the
@@ -63,20 +79,16 @@ class Range {
   }
   /// Puts all but sums into result; false when an element is not finite. There is at least one.
   HWY_INLINE bool get(TensorMoments& result) const {
-    using Integer = hn::TFromD<Signed>;
-    alignas(64) std::array<Integer, HWY_MAX_BYTES / sizeof(Bits)> greatest;
-    alignas(64) std::array<Bits, HWY_MAX_BYTES / sizeof(Bits)> largest;
-    alignas(64) std::array<Bits, HWY_MAX_BYTES / sizeof(Bits)> nonzero;
-    hn::Store(greatest_, Signed(), greatest.data());
-    hn::Store(largest_, Tag(), largest.data());
-    hn::Store(nonzero_, Tag(), nonzero.data());
-    const std::uint32_t amax = std::max(amax_, seen_.largest());
+    // Flipping the sign turns the order of signed integers into that of unsigned ones.
+    const auto sign = hn::Set(Tag(), static_cast<Bits>(Magnitudes<T>::kMask + 1U));
+    const auto amax = std::max(amax_, seen_.largest());
     if (amax >= kInfinity) return false;
     const std::uint32_t least = std::min(least_, seen_.least());
-    std::uint64_t count = alone_nonzero_;
-    for (const Bits some : nonzero) count += some;
-    const Integer signed_max = std::max(alone_greatest_, *std::max_element(greatest.begin(), greatest.end()));
-    const Bits unsigned_max = std::max(alone_largest_, *std::max_element(largest.begin(), largest.end()));
+    const auto greatest = static_cast<hn::TFromD<Signed>>(
+        largest_of(hn::Xor(hn::BitCast(Tag(), greatest_), sign)) ^ (Magnitudes<T>::kMask + 1U));
+    const auto signed_max = std::max(alone_greatest_, greatest);
+    const Bits unsigned_max = std::max(alone_largest_, largest_of(largest_));
+    const std::uint64_t count = std::uint64_t{alone_nonzero_} + sum_of(nonzero_);
     const bool zeros = count < result.numel;
     const float nearest_zero = zeros ? 0.0F : std::bit_cast<float>(least);
     result.nonzero = count;
@@ -119,12 +131,10 @@ HWY_INLINE bool plain_sums(const T* x, std::size_t count, TensorMoments& result)
     prefetch<kStep<T> * sizeof(T)>(x + i);
     over_step(x + i, [&](auto patterns, std::size_t vector) HWY_ATTR {
       range.add(patterns);
-      over_floats(patterns, vector, [&](VFloat value, std::size_t low, std::size_t high) HWY_ATTR {
-        over_doubles(value, low, high, [&](VDouble v, std::size_t part) HWY_ATTR {
-          sum.parts[part] = hn::Add(sum.parts[part], v);
-          l1.parts[part] = hn::Add(l1.parts[part], hn::Abs(v));
-          squares.parts[part] = hn::MulAdd(v, v, squares.parts[part]);
-        });
+      over_doubles(x + i, patterns, vector, [&](VDouble v, std::size_t part) HWY_ATTR {
+        sum.parts[part] = hn::Add(sum.parts[part], v);
+        l1.parts[part] = hn::Add(l1.parts[part], hn::Abs(v));
+        squares.parts[part] = hn::MulAdd(v, v, squares.parts[part]);
       });
     });
   }
@@ -156,17 +166,15 @@ HWY_INLINE Deviations deviations(const T* x, std::size_t count, double mean) {
   std::size_t i = 0;
   for (; i + kStep<T> <= count; i += kStep<T>) {
     over_step(x + i, [&](auto patterns, std::size_t vector) HWY_ATTR {
-      over_floats(patterns, vector, [&](VFloat value, std::size_t low, std::size_t high) HWY_ATTR {
-        over_doubles(value, low, high, [&](VDouble v, std::size_t part) HWY_ATTR {
-          const auto difference = hn::Sub(v, m);
-          const auto square = hn::Mul(difference, difference);
-          sums[0].parts[part] = hn::Add(sums[0].parts[part], difference);
-          sums[1].parts[part] = hn::Add(sums[1].parts[part], square);
-          if constexpr (kFourth) {
-            sums[2].parts[part] = hn::Add(sums[2].parts[part], hn::Mul(square, difference));
-            sums[3].parts[part] = hn::Add(sums[3].parts[part], hn::Mul(square, square));
-          }
-        });
+      over_doubles(x + i, patterns, vector, [&](VDouble v, std::size_t part) HWY_ATTR {
+        const auto difference = hn::Sub(v, m);
+        const auto square = hn::Mul(difference, difference);
+        sums[0].parts[part] = hn::Add(sums[0].parts[part], difference);
+        sums[1].parts[part] = hn::Add(sums[1].parts[part], square);
+        if constexpr (kFourth) {
+          sums[2].parts[part] = hn::Add(sums[2].parts[part], hn::Mul(square, difference));
+          sums[3].parts[part] = hn::Add(sums[3].parts[part], hn::Mul(square, square));
+        }
       });
     });
   }
