@@ -184,7 +184,7 @@ class DebugSession::Impl {
                    const std::exception& error);
   void detach(std::string_view why);
 
-  const FeatureRegistry& registry_;
+  const FeatureRegistry registry_;  ///< a copy: configs that come later are read with it
   SessionGroups groups_;
   PlacementGroups placement_;
   SessionOptions options_;

@@ -1,23 +1,17 @@
 // A training step that is captured into a CUDA graph and replayed: what it computes and what is logged of it
 // are those of the step that runs on the CPU, with 1, 2 and 4 ranks.
-#include "collectives/nccl/nccl_communicator.hpp"
-#include "core/error.hpp"
-#include "features/builtin.hpp"
-#include "kernels/cuda/cublaslt_gemm.hpp"
-#include "runtime/sinks/file_sinks.hpp"
+#include <set>
+#include <string>
+
 #include "tests/device/captured_graph.hpp"
-#include "tests/device/emulated_device.hpp"
-#include "tests/device/small_step.hpp"
-#include "tests/fake/fake_cublaslt.hpp"
-#include "tests/support/mpi_test.hpp"
+#include "tests/device/step_job.hpp"
 
 namespace amaxscope::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
-constexpr std::string_view kConfig = R"(
+constexpr std::string_view kLooks = R"(
 often:
   enabled: True
   layers: {layer_name_regex_pattern: "fc.*"}
@@ -41,19 +35,8 @@ seldom:
       stats: [l2_norm, dynamic_range]
       freq: 3
       start_step: 4
-acts:
-  enabled: True
-  layers: {layer_name_regex_pattern: fc2}
-  transformer_engine:
-    DisableQuantizationGEMM:
-      enabled: True
-      gemms: [wgrad]
-    FakeQuant:
-      enabled: True
-      gemms: [dgrad]
-      tensors: [gradient, weight]
-      quant_format: FP8E4M3
 )";
+const std::string kConfig = std::string(kLooks) + std::string(kActs);
 constexpr int kIterations = 12;
 
 struct Logged {
@@ -64,38 +47,15 @@ struct Logged {
   bool detached = false;
 };
 
-class CapturedStep : public MpiTest {
+class CapturedStep : public StepJob {
  protected:
-  void SetUp() override {
-    MpiTest::SetUp();
-    fake::reset();
-    before_ = fake::live();
-  }
-  void TearDown() override {
-    EXPECT_THAT(fake::violations(), IsEmpty());
-    EXPECT_EQ(fake::pageable_copies(), 0);
-    EXPECT_EQ(fake::live(), before_);
-  }
-
   /// captured: on the device, the first step as it is and the others from a graph. launches: in each
   /// iteration.
   Logged train(RecipeKind recipe, bool captured, std::string_view config, int launches = 1) {
-    const EmulatedDevice device({.device = 0, .gemm = make_cublaslt_gemm(0)});
-    const auto nccl = make_nccl_communicator(
-        world(), {.deadline = std::chrono::seconds(60), .teardown = std::chrono::seconds(20)});
+    const EmulatedDevice device(options());
+    const auto nccl = make_nccl();
     Logged run;
-    std::unique_ptr<DebugSession> session;
-    if (!config.empty()) {
-      SessionOptions options;
-      options.config_text = std::string(config);
-      options.deadline = std::chrono::seconds(60);
-      options.extra_sinks.push_back(
-          make_callback_sink([&](const StatRecord& record) { run.records.push_back(record); },
-                             [](std::int64_t, const Scalars&) {}, [](const Finding&) {}));
-      SessionGroups groups;
-      groups.world = groups.tp = groups.stage = nccl.get();
-      session = std::make_unique<DebugSession>(builtin_features(), groups, std::move(options));
-    }
+    std::unique_ptr<DebugSession> session = make_session(*nccl, config, run.records);
     const Place place = [&](const TensorView& host) { return captured ? device.put(host) : to_host(host); };
     {
       SmallModel model(recipe, *nccl, place, session.get());
@@ -128,10 +88,7 @@ class CapturedStep : public MpiTest {
             run.waits += fake::host_waits() - waits;
           }
         }
-        std::vector<Tensor> results;
-        for (const Tensor* tensor : {&kept.y, &kept.dx, &kept.dw1, &kept.dw2})
-          results.push_back(to_host(tensor->view()));
-        run.results.push_back(std::move(results));
+        run.results.push_back(on_host(kept));
         model.descend(kept, /*in_place=*/true);
         if (session != nullptr) session->step();
       }
@@ -149,37 +106,15 @@ class CapturedStep : public MpiTest {
   static void expect_same(const Logged& actual, const Logged& expected) {
     ASSERT_EQ(actual.results.size(), expected.results.size());
     for (std::size_t i = 0; i < actual.results.size(); ++i) {
-      for (std::size_t k = 0; k < actual.results[i].size(); ++k) {
-        EXPECT_TRUE(same(actual.results[i][k], expected.results[i][k]))
-            << "iteration " << i << ", result " << k;
-      }
+      expect_same_results(actual.results[i], expected.results[i], fmt::format("iteration {}", i));
     }
   }
-  static void expect_same_records(const Logged& actual, const Logged& expected) {
+  static void expect_same_log(const Logged& actual, const Logged& expected) {
     EXPECT_FALSE(actual.detached);
     EXPECT_FALSE(expected.detached);
-    ASSERT_EQ(actual.records.size(), expected.records.size());
-    for (std::size_t i = 0; i < actual.records.size(); ++i) {
-      const StatRecord& got = actual.records[i];
-      const StatRecord& wanted = expected.records[i];
-      ASSERT_EQ(got.iteration, wanted.iteration);
-      ASSERT_EQ(got.layer, wanted.layer);
-      ASSERT_EQ(got.tensor, wanted.tensor);
-      EXPECT_EQ(got.format, wanted.format);
-      ASSERT_EQ(got.stats.size(), wanted.stats.size()) << wanted.layer << ' ' << wanted.tensor;
-      for (std::size_t k = 0; k < got.stats.size(); ++k) {
-        EXPECT_EQ(got.stats[k].name, wanted.stats[k].name);
-        EXPECT_EQ(got.stats[k].flags, wanted.stats[k].flags);
-        EXPECT_NEAR(got.stats[k].value, wanted.stats[k].value, 1e-9 * std::abs(wanted.stats[k].value))
-            << "iteration " << wanted.iteration << ", " << wanted.layer << ' ' << wanted.tensor << ' '
-            << wanted.stats[k].name;
-      }
-    }
+    expect_same_records(actual.records, expected.records);
   }
   [[nodiscard]] bool is_first() const { return world().rank() == 0; }
-
- private:
-  fake::Live before_;
 };
 
 TEST_F(CapturedStep, ReplaysLogWhatTheStepOnTheCpuLogs) {
@@ -188,7 +123,7 @@ TEST_F(CapturedStep, ReplaysLogWhatTheStepOnTheCpuLogs) {
   EXPECT_EQ(actual.captures, 1);
   EXPECT_EQ(actual.waits, 0);
   expect_same(actual, expected);
-  expect_same_records(actual, expected);
+  expect_same_log(actual, expected);
   // By the schedules: 6 tensors in 12 iterations, and gradient, output and wgrad of fc1 in 6 and 9.
   if (is_first()) {
     EXPECT_EQ(actual.records.size(), 6U * 12 + 3 * 2);
@@ -199,11 +134,11 @@ TEST_F(CapturedStep, MicroBatchesThatAreReplayedAddUpAndWeightsCountOnce) {
   const Logged expected = train(RecipeKind::kCurrent, false, kConfig, 2);
   const Logged actual = train(RecipeKind::kCurrent, true, kConfig, 2);
   expect_same(actual, expected);
-  expect_same_records(actual, expected);
+  expect_same_log(actual, expected);
 }
 
 TEST_F(CapturedStep, ObservingChangesNoByteOfAReplayedStep) {
-  constexpr std::string_view kLooks = R"(
+  constexpr std::string_view kEveryFifth = R"(
 looks:
   enabled: True
   layers: {layer_name_regex_pattern: "fc.*"}
@@ -216,7 +151,7 @@ looks:
 )";
   for (const RecipeKind recipe : {RecipeKind::kCurrent, RecipeKind::kBlock}) {
     const Logged without = train(recipe, true, {});
-    const Logged with = train(recipe, true, kLooks);
+    const Logged with = train(recipe, true, kEveryFifth);
     expect_same(with, without);
     EXPECT_FALSE(same(with.results[1][0], with.results[2][0])) << "the weights moved";
     std::set<std::int64_t> iterations;
@@ -294,7 +229,7 @@ acts:
   const Logged actual = train(RecipeKind::kCurrent, true, kActsLater);
   EXPECT_EQ(actual.captures, 3);
   expect_same(actual, expected);
-  expect_same_records(actual, expected);
+  expect_same_log(actual, expected);
 }
 
 }  // namespace

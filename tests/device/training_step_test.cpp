@@ -1,23 +1,15 @@
 // A small training step from end to end on the emulated device, with the imitated NCCL between 1, 2 and 4
 // ranks: the bits of the CPU, no wait of the host, nothing of a debug runtime that has nothing to do.
-#include "collectives/nccl/nccl_communicator.hpp"
+#include <string>
+
 #include "core/error.hpp"
-#include "features/builtin.hpp"
-#include "kernels/cuda/cublaslt_gemm.hpp"
-#include "runtime/sinks/file_sinks.hpp"
-#include "tests/device/emulated_device.hpp"
-#include "tests/device/small_step.hpp"
-#include "tests/fake/fake_cublaslt.hpp"
-#include "tests/support/mpi_test.hpp"
+#include "tests/device/step_job.hpp"
 
 namespace amaxscope::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
 /// What acts all the time and what looks at every second iteration.
-constexpr std::string_view kConfig = R"(
+constexpr std::string_view kLooks = R"(
 looks:
   enabled: True
   layers: {layer_name_regex_pattern: "fc.*"}
@@ -32,18 +24,6 @@ looks:
       tensors: [activation, gradient, weight]
       stats: [underflows%, mse]
       freq: 2
-acts:
-  enabled: True
-  layers: {layer_name_regex_pattern: fc2}
-  transformer_engine:
-    DisableQuantizationGEMM:
-      enabled: True
-      gemms: [wgrad]
-    FakeQuant:
-      enabled: True
-      gemms: [dgrad]
-      tensors: [gradient, weight]
-      quant_format: FP8E4M3
 )";
 constexpr std::string_view kIdle = R"(
 later:
@@ -56,6 +36,7 @@ later:
       stats: [min, max]
       start_step: 1000
 )";
+const std::string kConfig = std::string(kLooks) + std::string(kActs);
 constexpr int kSteps = 4;
 
 struct Step {
@@ -71,40 +52,15 @@ struct Trained {
   bool detached = false;
 };
 
-class TrainingStep : public MpiTest {
+class TrainingStep : public StepJob {
  protected:
-  void SetUp() override {
-    MpiTest::SetUp();
-    fake::reset();
-    before_ = fake::live();
-  }
-  void TearDown() override {
-    EXPECT_THAT(fake::violations(), IsEmpty());
-    EXPECT_EQ(fake::pageable_copies(), 0);
-    EXPECT_EQ(fake::live(), before_);
-    EXPECT_EQ(fake::live_cublas_objects(), 0U);
-  }
-  static CudaBackendOptions options() { return {.device = 0, .gemm = make_cublaslt_gemm(0)}; }
-
   /// config empty: without a session.
   Trained train(RecipeKind recipe, bool on_device, std::string_view config) {
     const EmulatedDevice device(options());
     // Both ways over NCCL, so that sums over ranks are made in one order.
-    const auto nccl = make_nccl_communicator(
-        world(), {.deadline = std::chrono::seconds(60), .teardown = std::chrono::seconds(20)});
+    const auto nccl = make_nccl();
     Trained run;
-    std::unique_ptr<DebugSession> session;
-    if (!config.empty()) {
-      SessionOptions session_options;
-      session_options.config_text = std::string(config);
-      session_options.deadline = std::chrono::seconds(60);
-      session_options.extra_sinks.push_back(
-          make_callback_sink([&](const StatRecord& record) { run.records.push_back(record); },
-                             [](std::int64_t, const Scalars&) {}, [](const Finding&) {}));
-      SessionGroups groups;
-      groups.world = groups.tp = groups.stage = nccl.get();
-      session = std::make_unique<DebugSession>(builtin_features(), groups, std::move(session_options));
-    }
+    std::unique_ptr<DebugSession> session = make_session(*nccl, config, run.records);
     const Place place = [&](const TensorView& host) { return on_device ? device.put(host) : to_host(host); };
     {
       SmallModel model(recipe, *nccl, place, session.get());
@@ -118,8 +74,7 @@ class TrainingStep : public MpiTest {
                   .waits = fake::host_waits() - waits,
                   .calls = fake::all_calls() - calls,
                   .kernels = fake::calls("cudaLaunchKernel") - kernels};
-        for (const Tensor* tensor : {&gradients.y, &gradients.dx, &gradients.dw1, &gradients.dw2})
-          step.results.push_back(to_host(tensor->view()));
+        step.results = on_host(gradients);
         run.steps.push_back(std::move(step));
         model.descend(gradients);
         device.finish();
@@ -140,16 +95,13 @@ class TrainingStep : public MpiTest {
  private:
   /// Copies of a backend to the host; NCCL polls.
   static int fetches() { return fake::calls("cudaEventSynchronize"); }
-  fake::Live before_;
 };
 
-void expect_same_results(const Trained& actual, const Trained& expected, std::string_view what) {
+void expect_same_steps(const Trained& actual, const Trained& expected, std::string_view what) {
   ASSERT_EQ(actual.steps.size(), expected.steps.size());
   for (std::size_t i = 0; i < actual.steps.size(); ++i) {
-    for (std::size_t k = 0; k < actual.steps[i].results.size(); ++k) {
-      EXPECT_TRUE(same(actual.steps[i].results[k], expected.steps[i].results[k]))
-          << what << ", step " << i << ", result " << k;
-    }
+    expect_same_results(actual.steps[i].results, expected.steps[i].results,
+                        fmt::format("{}, step {}", what, i));
   }
 }
 
@@ -160,7 +112,7 @@ TEST_F(TrainingStep, EveryRecipeTrainsAsOnTheCpuAndTheHostWaitsForNothing) {
     if (recipe == RecipeKind::kMxfp8 && SmallModel::kInner / world().size() % 32 != 0) continue;
     const Trained expected = train(recipe, false, {});
     const Trained actual = train(recipe, true, {});
-    expect_same_results(actual, expected, to_string(recipe));
+    expect_same_steps(actual, expected, to_string(recipe));
     for (std::size_t i = 1; i < actual.steps.size(); ++i) {  // in the first NCCL connects
       EXPECT_EQ(actual.steps[i].waits, 0) << to_string(recipe) << ", step " << i;
       EXPECT_GT(actual.steps[i].kernels, 20) << "kernels ran on the device";
@@ -174,34 +126,22 @@ TEST_F(TrainingStep, DebuggingGivesTheBitsAndStatisticsOfTheCpu) {
   const Trained actual = train(RecipeKind::kCurrent, true, kConfig);
   EXPECT_FALSE(expected.detached);
   EXPECT_FALSE(actual.detached);
-  expect_same_results(actual, expected, "debugged");
+  expect_same_steps(actual, expected, "debugged");
   // Modified, disabled and recipe's plans together; statistics wait for the end of the step.
   for (std::size_t i = 1; i < actual.steps.size(); ++i) EXPECT_EQ(actual.steps[i].waits, 0) << "step " << i;
   EXPECT_EQ(actual.steps[1].fetches, 0);
   EXPECT_EQ(actual.steps[2].fetches, 1) << "all that was due at once";
 
-  ASSERT_EQ(actual.records.size(), expected.records.size());
   if (world().rank() == 0) {
     EXPECT_GE(actual.records.size(), 20U);
   }
-  for (std::size_t i = 0; i < actual.records.size(); ++i) {
-    const StatRecord& got = actual.records[i];
-    const StatRecord& wanted = expected.records[i];
-    EXPECT_EQ(got.layer, wanted.layer);
-    EXPECT_EQ(got.tensor, wanted.tensor);
-    ASSERT_EQ(got.stats.size(), wanted.stats.size()) << wanted.layer << ' ' << wanted.tensor;
-    for (std::size_t k = 0; k < got.stats.size(); ++k) {
-      EXPECT_EQ(got.stats[k].name, wanted.stats[k].name);
-      EXPECT_NEAR(got.stats[k].value, wanted.stats[k].value, 1e-9 * std::abs(wanted.stats[k].value))
-          << wanted.layer << ' ' << wanted.tensor << ' ' << wanted.stats[k].name;
-    }
-  }
+  expect_same_records(actual.records, expected.records);
 }
 
 TEST_F(TrainingStep, ADebugRuntimeWithNothingToDoAddsNoKernelAndNoCall) {
   const Trained without = train(RecipeKind::kCurrent, true, {});
   const Trained with = train(RecipeKind::kCurrent, true, kIdle);
-  expect_same_results(with, without, "idle");
+  expect_same_steps(with, without, "idle");
   for (std::size_t i = 1; i < with.steps.size(); ++i) {
     EXPECT_EQ(with.steps[i].kernels, without.steps[i].kernels);
     EXPECT_EQ(with.steps[i].calls, without.steps[i].calls);
@@ -222,7 +162,7 @@ looks:
 )";
   const Trained without = train(RecipeKind::kCurrent, true, {});
   const Trained with = train(RecipeKind::kCurrent, true, kHostOnly);
-  expect_same_results(with, without, "host only");
+  expect_same_steps(with, without, "host only");
 }
 
 TEST_F(TrainingStep, AnErrorAtAnyCallLeavesNothingBehind) {
