@@ -63,7 +63,7 @@ void DelayedHistory::observe(const InspectContext& context) {
   if (cell_ == nullptr || !context.has_original || phase == Phase::kEval || phase == Phase::kRecompute)
     return;
   auto& amax = static_cast<AmaxOfStep&>(*cell_->train);
-  if (!context.defers()) return amax.feed(context.x.numel() == 0 ? 0U : amax_bits(context.x));
+  if (!context.defers()) return amax.feed(context.amax());
   DeviceResults::Request request = deferred(context, amax, every_step_);
   request.key.owner = this;
   request.bytes = sizeof(Accumulated<std::uint32_t>);

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "features/inspecting.hpp"
 #include "features/quantization_codes.hpp"
+#include "features/what_ifs_at_once.hpp"
 
 namespace amaxscope {
 
@@ -37,6 +38,14 @@ std::string why_skipped(const Name& name, const InspectedTensor& tensor) {
     return fmt::format("the recipe {} has one scale for a tensor and no blocks", to_string(recipe));
   }
   return {};
+}
+
+/// The GEMM's codes, where a statistic is about them and they are of the recipe that it names.
+RunningCodes own_codes(const Name& name, RecipeKind recipe, const InspectContext& context) {
+  if (recipe != context.tensor.recipe) return {};
+  const RunningCodes found = running_codes(name, context);
+  const bool of_recipe = found.codes != nullptr && (!name.recipe || is_of(*found.codes, recipe));
+  return of_recipe ? found : RunningCodes{};
 }
 
 std::string logged_name(const Name& name, std::string_view stat) {
@@ -170,30 +179,50 @@ bool QuantizationStats::takes_amax_over_tp(const InspectedTensor& weight, std::i
 const Measured* QuantizationStats::measured_for(const Measure& measure, Now& now) const {
   const InspectContext& context = now.context;
   const Name& name = measure.request.name;
-  if (measure.recipe == context.tensor.recipe) {
-    const RunningCodes found = running_codes(name, context);
-    if (found.codes != nullptr && (!name.recipe || is_of(*found.codes, measure.recipe))) {
-      std::optional<Measured>& result = now.codes[static_cast<std::size_t>(found.direction)];
-      if (!result) {
-        result = measure_codes(context.x, *found.codes, found.direction, context.quantizer,
-                               now.state.with_rounding);
-      }
-      return &*result;
+  if (const RunningCodes found = own_codes(name, measure.recipe, context); found.codes != nullptr) {
+    std::optional<Measured>& result = now.codes[static_cast<std::size_t>(found.direction)];
+    if (!result) {
+      result =
+          measure_codes(context.x, *found.codes, found.direction, context.quantizer, now.state.with_rounding);
     }
+    return &*result;
   }
-  const auto what_if = now.state.what_ifs.find(measure.recipe);
-  if (!name.recipe || what_if == now.state.what_ifs.end()) return nullptr;
-  auto& results = now.what_ifs[measure.recipe];
-  if (!results.front() && !results.back()) {
-    Usage wanted{false, false};  // everything asked of this recipe, in one go
+  if (!name.recipe || !now.state.what_ifs.contains(measure.recipe)) return nullptr;
+  if (!now.what_ifs.contains(measure.recipe)) measure_what_if(measure.recipe, now);
+  return &*now.what_ifs[measure.recipe][static_cast<std::size_t>(direction_of(name))];
+}
+
+/// Of this recipe everything that is asked for, in one go; on the host also of the others, since they read
+/// the same tensor. Sampled rounding errors need the codes of all of it.
+void QuantizationStats::measure_what_if(RecipeKind recipe, Now& now) const {
+  const InspectContext& context = now.context;
+  const auto wanted_of = [&](RecipeKind of) {
+    Usage wanted{false, false};
     for (const Measure& other : now.state.measures) {
-      if (other.recipe == measure.recipe) {
-        (other.request.name.columnwise ? wanted.columnwise : wanted.rowwise) = true;
-      }
+      if (other.recipe == of) (other.request.name.columnwise ? wanted.columnwise : wanted.rowwise) = true;
     }
-    results = what_if->second->measure(context, wanted, now.state.with_rounding);
+    return wanted;
+  };
+  const WhatIf& first = *now.state.what_ifs.at(recipe);
+  if (now.state.with_rounding || context.x.numel() == 0 || context.x.device().kind != DeviceKind::kCpu ||
+      !first.goes_by_rows()) {
+    now.what_ifs[recipe] =
+        now.state.what_ifs.at(recipe)->measure(context, wanted_of(recipe), now.state.with_rounding);
+    return;
   }
-  return &*results[static_cast<std::size_t>(direction_of(name))];
+  std::vector<WhatIfRequest> requests;
+  std::vector<RecipeKind> recipes;
+  for (const auto& [other, what_if] : now.state.what_ifs) {
+    const bool asked = std::ranges::any_of(now.state.measures, [&](const Measure& measure) {
+      const Name& name = measure.request.name;
+      return measure.recipe == other && name.recipe && own_codes(name, other, context).codes == nullptr;
+    });
+    if (!asked || !what_if->goes_by_rows() || now.what_ifs.contains(other)) continue;
+    requests.push_back({what_if.get(), wanted_of(other)});
+    recipes.push_back(other);
+  }
+  std::vector<WhatIf::Result> results = measure_at_once(context, requests);
+  for (std::size_t i = 0; i < recipes.size(); ++i) now.what_ifs[recipes[i]] = std::move(results[i]);
 }
 
 QuantizationSample QuantizationStats::sample_of(Measure& measure, const Measured& measured,

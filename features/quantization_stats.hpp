@@ -104,12 +104,13 @@ class QuantizationStats : public Feature {
     const InspectContext& context;
     TensorState& state;
     std::array<std::optional<Measured>, 2> codes = {};  ///< by Direction
-    std::map<RecipeKind, std::array<std::optional<Measured>, 2>> what_ifs = {};
+    std::map<RecipeKind, WhatIf::Result> what_ifs = {};
   };
 
   [[nodiscard]] std::vector<Request> requests_for(const FeatureParams& params, const InspectedTensor& tensor,
                                                   Registration* registration) const;
   [[nodiscard]] const Measured* measured_for(const Measure& measure, Now& now) const;
+  void measure_what_if(RecipeKind recipe, Now& now) const;
   /// On a device, of codes under one scale: enqueues what counts, to be fed in step(), or finds that there is
   /// nothing to count. False: the host is to measure. Throws Error(kUsage) where it would have to in a
   /// capture.

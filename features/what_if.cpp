@@ -41,13 +41,20 @@ std::uint32_t whole_amax(const InspectContext& context) {
 }
 
 /// Takes out what padding with zeros brought in: elements that are exact and blocks of nothing else.
-void take_out_padding(const TensorView& x, const BlockScaledView& codes, BlockQuantizationError& error) {
-  const auto added = static_cast<std::uint64_t>(codes.rows() * codes.cols() - x.numel());
+void take_out_padding(const TensorView& x, std::int64_t multiple, const BlockLayout& layout,
+                      BlockQuantizationError& error) {
+  const std::int64_t rows = BlockLayout::up(x.rows(), multiple);
+  const std::int64_t cols = BlockLayout::up(x.cols(), multiple);
+  const auto added = static_cast<std::uint64_t>(rows * cols - x.numel());
   if (added == 0) return;
-  const BlockLayout& layout = codes.layout;
-  const auto covering = [](std::int64_t extent, std::int64_t block) { return (extent + block - 1) / block; };
-  const std::int64_t own = covering(x.rows(), layout.block_rows) * covering(x.cols(), layout.block_cols);
-  const auto padding_blocks = static_cast<std::uint64_t>(codes.block_count() - own);
+  const auto blocks_of = [&](std::int64_t m, std::int64_t k) {
+    const auto covering = [](std::int64_t extent, std::int64_t block) {
+      return (extent + block - 1) / block;
+    };
+    return covering(m, layout.block_rows) * covering(k, layout.block_cols);
+  };
+  const auto padding_blocks =
+      static_cast<std::uint64_t>(blocks_of(rows, cols) - blocks_of(x.rows(), x.cols()));
   error.elements.numel -= added;
   error.elements.compared -= std::min(added, error.elements.compared);
   error.blocks -= padding_blocks;
@@ -73,7 +80,7 @@ WhatIf::WhatIf(RecipeKind recipe, const InspectedTensor& tensor)
   }
 }
 
-Measured WhatIf::measure_one_scale(const InspectContext& context, bool with_rounding) {
+Measured WhatIf::under_one_scale(const InspectContext& context) const {
   float scale = 1.0F;
   Measured measured;
   if (history_) {
@@ -89,12 +96,18 @@ Measured WhatIf::measure_one_scale(const InspectContext& context, bool with_roun
   measured.scale = scale;
   measured.format = format_name(format_);
   measured.error.scale_min = measured.error.scale_max = scale_inverse(scale);
+  return measured;
+}
+
+Measured WhatIf::measure_one_scale(const InspectContext& context, bool with_rounding) const {
+  Measured measured = under_one_scale(context);
   if (context.x.numel() == 0) return measured;
   if (!with_rounding) {
-    measured.error.elements = quantization_error_of_cast(context.x, format_, scale);
+    measured.error.elements = quantization_error_of_cast(context.x, format_, measured.scale);
     return measured;
   }
-  const auto codes = quantize_float8(context.x, format_, scale, {.rowwise = true, .columnwise = false});
+  const auto codes =
+      quantize_float8(context.x, format_, measured.scale, {.rowwise = true, .columnwise = false});
   std::vector<std::string> flags = std::move(measured.flags);
   measured = measure_codes(context.x, *codes, Direction::kRowwise, nullptr, true);
   measured.flags = std::move(flags);
@@ -115,9 +128,8 @@ MadeScale WhatIf::scale_on_device(const InspectContext& context) const {
                          [&](const MutableTensorView& amaxes) { reduce_over_shards(context, amaxes); });
 }
 
-std::array<std::optional<Measured>, 2> WhatIf::measure(const InspectContext& context, Usage wanted,
-                                                       bool with_rounding) {
-  std::array<std::optional<Measured>, 2> measured;
+WhatIf::Result WhatIf::measure(const InspectContext& context, Usage wanted, bool with_rounding) {
+  Result measured;
   if (quantizer_ == nullptr) {
     measured.front() = measure_one_scale(context, with_rounding);
     if (wanted.columnwise) measured.back() = measured.front();
@@ -138,10 +150,53 @@ std::array<std::optional<Measured>, 2> WhatIf::measure(const InspectContext& con
     std::optional<Measured>& result = measured[static_cast<std::size_t>(direction)];
     result = measure_codes(padded.view(), *codes, direction, nullptr, with_rounding);
     if (context.x.numel() == 0) continue;
-    take_out_padding(context.x, dynamic_cast<const BlockScaledTensor&>(*codes).blocks(direction),
-                     result->error);
+    take_out_padding(context.x, required_multiple(recipe_),
+                     dynamic_cast<const BlockScaledTensor&>(*codes).layout(direction), result->error);
   }
   return measured;
+}
+
+WhatIf::Parts WhatIf::start(const InspectContext& context, Usage wanted) const {
+  Parts parts{.wanted = wanted};
+  if (has_one_scale()) {
+    parts.result.front() = under_one_scale(context);
+    return parts;
+  }
+  for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+    if (wanted.has(direction)) parts.result[static_cast<std::size_t>(direction)].emplace();
+  }
+  return parts;
+}
+
+void WhatIf::add_rows(const TensorView& rows, std::int64_t first_row, const TensorMoment& moment,
+                      Parts& parts) const {
+  if (has_one_scale()) {
+    Measured& measured = *parts.result.front();
+    add_quantization_error_of_cast(rows, format_, measured.scale, measured.error.elements);
+    return;
+  }
+  const Padded padded(rows, required_multiple(recipe_));
+  const auto codes = quantizer_->quantize(padded.view(), parts.wanted, moment);
+  const auto& blocks = dynamic_cast<const BlockScaledTensor&>(*codes);
+  for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
+    if (!parts.wanted.has(direction)) continue;
+    Measured& measured = *parts.result[static_cast<std::size_t>(direction)];
+    measured.format = blocks.format_name(direction);
+    parts.layouts[static_cast<std::size_t>(direction)] = blocks.layout(direction);
+    add_quantization_error(padded.view(), blocks.blocks(direction), first_row, measured.error);
+  }
+}
+
+WhatIf::Result WhatIf::finish(const TensorView& x, Parts parts) const {
+  if (has_one_scale()) {
+    if (parts.wanted.columnwise) parts.result.back() = parts.result.front();
+    return std::move(parts.result);
+  }
+  for (std::size_t i = 0; i < parts.result.size(); ++i) {
+    if (!parts.result[i]) continue;
+    take_out_padding(x, required_multiple(recipe_), parts.layouts[i], parts.result[i]->error);
+  }
+  return std::move(parts.result);
 }
 
 }  // namespace amaxscope

@@ -23,6 +23,8 @@ namespace amaxscope {
 /// tensor is this rank's own.
 class WhatIf {
  public:
+  using Result = std::array<std::optional<Measured>, 2>;  ///< by Direction
+
   WhatIf(RecipeKind recipe, const InspectedTensor& tensor);
   WhatIf(const WhatIf&) = delete;  // its quantizer refers to it
   WhatIf& operator=(const WhatIf&) = delete;
@@ -42,11 +44,27 @@ class WhatIf {
   /// What quantizing context.x in these directions would do, by Direction; one pass of the quantizer for
   /// both, and one MAX over tp where the scale needs it. Any shape: what does not fill a block is padded with
   /// zeros, which are not counted.
-  [[nodiscard]] std::array<std::optional<Measured>, 2> measure(const InspectContext& context, Usage wanted,
-                                                               bool with_rounding);
+  [[nodiscard]] Result measure(const InspectContext& context, Usage wanted, bool with_rounding);
+
+  /// The same in parts, for several what-ifs that share a reading of the tensor (what_ifs_at_once.hpp):
+  /// start() makes the scale, with one MAX over tp where it needs it, add_rows() takes the rows from
+  /// first_row on in their order, and finish() ends it. Parts are what add_quantization_error and
+  /// add_quantization_error_of_cast allow, of whole blocks. Not of a tensor without elements.
+  [[nodiscard]] bool goes_by_rows() const noexcept { return has_one_scale() || !has_tensor_amax(recipe_); }
+  struct Parts {
+    Usage wanted;
+    Result result = {};
+    std::array<BlockLayout, 2> layouts = {};  ///< by Direction, of a block recipe
+  };
+  [[nodiscard]] Parts start(const InspectContext& context, Usage wanted) const;
+  void add_rows(const TensorView& rows, std::int64_t first_row, const TensorMoment& moment,
+                Parts& parts) const;
+  [[nodiscard]] Result finish(const TensorView& x, Parts parts) const;
 
  private:
-  [[nodiscard]] Measured measure_one_scale(const InspectContext& context, bool with_rounding);
+  /// All but what the elements say.
+  [[nodiscard]] Measured under_one_scale(const InspectContext& context) const;
+  [[nodiscard]] Measured measure_one_scale(const InspectContext& context, bool with_rounding) const;
 
   RecipeKind recipe_;
   DType format_;

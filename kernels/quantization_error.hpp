@@ -23,6 +23,13 @@ QuantizationError quantization_error(const TensorView& x, const TensorView& code
 /// the device where x is on one.
 QuantizationError quantization_error_of_cast(const TensorView& x, DType format, float scale);
 
+/// Elements of a stretch that lies in one piece whose sums are made together, and added to those before it.
+inline constexpr std::int64_t kErrorBlock = 2048;
+/// Adds to sums what the next rows of a tensor contribute: a tensor that is handed in by rows gives the bits
+/// of the whole when all parts but the last have a multiple of kErrorBlock elements, or padded rows. CPU.
+void add_quantization_error_of_cast(const TensorView& rows, DType format, float scale,
+                                    QuantizationError& sums);
+
 /// A block and the error that its quantization made.
 struct WorstBlock {
   double error_squares = 0;  ///< sum (x - q)^2; 0: there is no such block
@@ -52,6 +59,11 @@ struct BlockQuantizationError {
 /// are compared with x rotated in fp32. Elements under a scale of 0 are underflows, never saturated. CPU.
 /// Throws Error(kTensor).
 BlockQuantizationError quantization_error(const TensorView& x, const BlockScaledView& codes);
+
+/// Adds what the next rows of a tensor contribute: from first_row of the tensor on, whole blocks of rows but
+/// for the last. A tensor that is handed in by rows gives the bits of the whole.
+void add_quantization_error(const TensorView& rows, const BlockScaledView& codes, std::int64_t first_row,
+                            BlockQuantizationError& sums);
 
 /// Codes under one scale as a single block. codes [M, K], or [K, M] when transposed; scale_inv must outlive
 /// the view.

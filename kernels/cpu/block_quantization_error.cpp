@@ -93,6 +93,13 @@ BlockQuantizationError& BlockQuantizationError::operator+=(const BlockQuantizati
 }
 
 BlockQuantizationError quantization_error(const TensorView& x, const BlockScaledView& codes) {
+  BlockQuantizationError result;
+  add_quantization_error(x, codes, 0, result);
+  return result;
+}
+
+void add_quantization_error(const TensorView& x, const BlockScaledView& codes, std::int64_t first_row_of_x,
+                            BlockQuantizationError& result) {
   require_host(kOperation, "x", x);
   require_valid(codes, kOperation);
   AMAXSCOPE_CHECK(x.rows() == codes.rows() && x.cols() == codes.cols(), ErrorCode::kTensor,
@@ -105,7 +112,6 @@ BlockQuantizationError quantization_error(const TensorView& x, const BlockScaled
                   kOperation, layout.block_rows, layout.block_cols, kHadamardSize);
   const CodeGrid grid = code_grid(layout.format);
   const std::array<float, 256>& values = cpu::values_of_codes(layout.format);
-  BlockQuantizationError result;
   Block block;
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
     const T* data = cpu::data_of<T>(x);
@@ -124,13 +130,12 @@ BlockQuantizationError quantization_error(const TensorView& x, const BlockScaled
           }
         }
         if (codes.rotated) rotate(block.original.data());
-        WorstBlock worst{.row = first_row, .col = first_col};
+        WorstBlock worst{.row = first_row_of_x + first_row, .col = first_col};
         add_block(block, codes.scale(i, j), grid, result, worst);
         enter(result.worst, worst);
       }
     }
   });
-  return result;
 }
 
 BlockScaledView as_one_block(const TensorView& codes, bool transposed, const float& scale_inv) {

@@ -9,13 +9,14 @@
 
 namespace amaxscope {
 
+static_assert(kErrorBlock == cpu::kBlock);
+
 namespace {
 
 /// codes: null for those that the cast would make. Both entry points come through here, so that measuring a
 /// cast and casting before measuring agree bit for bit.
-QuantizationError measure(std::string_view operation, const TensorView& x, DType format,
-                          const std::uint8_t* codes, const cpu::Scaling& scaling) {
-  QuantizationError result;
+void measure(std::string_view operation, const TensorView& x, DType format, const std::uint8_t* codes,
+             const cpu::Scaling& scaling, QuantizationError& result) {
   cpu::with_compute_type(operation, "x", x, [&]<class T>(std::type_identity<T>) {
     const auto loop = cpu::loops().of<T>().format(format).add_error;
     cpu::for_each_run<T>(x, [&](const T* run, std::int64_t count, std::int64_t run_index) {
@@ -31,7 +32,6 @@ QuantizationError measure(std::string_view operation, const TensorView& x, DType
           [&](const QuantizationError& block) { result += block; });
     });
   });
-  return result;
 }
 
 void require_fp8(std::string_view operation, std::string_view name, DType format) {
@@ -47,7 +47,9 @@ QuantizationError quantization_error(const TensorView& x, const TensorView& code
   require_host(kOperation, "x", x);
   cpu::require_shape(kOperation, "codes", codes, x.shape());
   require_fp8(kOperation, "codes", codes.dtype());
-  return measure(kOperation, x, codes.dtype(), cpu::data_of<std::uint8_t>(codes), {scale, scale_inv});
+  QuantizationError sums;
+  measure(kOperation, x, codes.dtype(), cpu::data_of<std::uint8_t>(codes), {scale, scale_inv}, sums);
+  return sums;
 }
 
 QuantizationError quantization_error(const TensorView& x, const TensorView& codes, const TensorView& scale,
@@ -65,9 +67,17 @@ QuantizationError quantization_error_of_cast(const TensorView& x, DType format, 
     const Tensor there = to_device(TensorView(&scale, DType::kF32, Shape{1}), x);
     return device->quantization_error(x, std::nullopt, format, there, there);
   }
-  require_host(kOperation, "x", x);
+  QuantizationError sums;
+  add_quantization_error_of_cast(x, format, scale, sums);
+  return sums;
+}
+
+void add_quantization_error_of_cast(const TensorView& rows, DType format, float scale,
+                                    QuantizationError& sums) {
+  constexpr std::string_view kOperation = "quantization_error_of_cast";
+  require_host(kOperation, "x", rows);
   require_fp8(kOperation, "format", format);
-  return measure(kOperation, x, format, nullptr, {scale, scale_inverse(scale)});
+  measure(kOperation, rows, format, nullptr, {scale, scale_inverse(scale)}, sums);
 }
 
 }  // namespace amaxscope
