@@ -1,8 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "kernels/codec/fp8.hpp"
 #include "kernels/codec/hadamard.hpp"
@@ -16,55 +16,61 @@ namespace {
 
 constexpr std::string_view kOperation = "quantization_error";
 
-/// Originals of one block and what their codes stand for.
-struct Block {
-  std::vector<float> original;
-  std::vector<float> code;  ///< decoded, without the scale
-};
+/// The sums of one block.
+class BlockSums {
+ public:
+  BlockSums(float scale, const CodeGrid& grid)
+      : scale_(scale), limit_(grid.max * scale), saturates_from_(grid.saturates_from) {}
 
-void add_block(const Block& block, float scale, const CodeGrid& grid, BlockQuantizationError& result,
-               WorstBlock& worst) {
-  QuantizationError sums;
-  bool empty = true;  // of anything but zeros and NaN
-  for (std::size_t i = 0; i < block.original.size(); ++i) {
-    const float x = block.original[i];
-    ++sums.numel;
+  /// code: decoded, without the scale.
+  void add(float x, float code) {
+    ++sums_.numel;
     if (std::isnan(x)) {
-      ++sums.nan;
-      continue;
+      ++sums_.nan;
+      return;
     }
-    empty = empty && x == 0.0F;
     const float magnitude = std::abs(x);
-    const float q = block.code[i] * scale;
-    const bool flushed = x != 0.0F && (q == 0.0F || scale == 0.0F);
-    const bool saturated = scale > 0.0F && magnitude / scale >= grid.saturates_from;
-    sums.underflows += flushed ? 1U : 0U;
-    sums.saturated += saturated ? 1U : 0U;
-    sums.overflows += scale > 0.0F && magnitude > grid.max * scale ? 1U : 0U;
-    if (!std::isfinite(x) || !std::isfinite(q)) continue;
-    ++sums.compared;
+    const float q = code * scale_;
+    const bool scaled = scale_ > 0.0F;
+    const bool flushed = x != 0.0F && (q == 0.0F || scale_ == 0.0F);
+    const bool saturated = scaled && magnitude / scale_ >= saturates_from_;
+    empty_ = empty_ && x == 0.0F;
+    sums_.underflows += flushed ? 1U : 0U;
+    sums_.saturated += saturated ? 1U : 0U;
+    sums_.overflows += scaled && magnitude > limit_ ? 1U : 0U;
+    if (!std::isfinite(x) || !std::isfinite(q)) return;
+    ++sums_.compared;
     const auto original = static_cast<double>(x);
     const auto decoded = static_cast<double>(q);
     const double error = original - decoded;
-    sums.error_squares += error * error;
-    sums.signal_squares += original * original;
-    sums.quantized_squares += decoded * decoded;
-    sums.product += original * decoded;
-    if (saturated) sums.saturated_squares += original * original;
-    if (flushed) sums.flushed_squares += original * original;
-    sums.max_error = std::max(sums.max_error, static_cast<float>(std::abs(error)));
+    const double square = original * original;
+    sums_.error_squares += error * error;
+    sums_.signal_squares += square;
+    sums_.quantized_squares += decoded * decoded;
+    sums_.product += original * decoded;
+    if (saturated) sums_.saturated_squares += square;
+    if (flushed) sums_.flushed_squares += square;
+    sums_.max_error = std::max(sums_.max_error, static_cast<float>(std::abs(error)));
   }
-  result.elements += sums;
-  ++result.blocks;
-  result.zero_blocks += empty ? 1U : 0U;
-  result.saturated_blocks += sums.saturated > 0 ? 1U : 0U;
-  result.flushed_blocks += sums.underflows > 0 ? 1U : 0U;
-  if (!empty && scale > 0.0F && std::isfinite(scale)) {
-    result.scale_min = std::min(result.scale_min, scale);
-    result.scale_max = std::max(result.scale_max, scale);
+
+  void add_to(BlockQuantizationError& result, WorstBlock& worst) const {
+    result.elements += sums_;
+    ++result.blocks;
+    result.zero_blocks += empty_ ? 1U : 0U;
+    result.saturated_blocks += sums_.saturated > 0 ? 1U : 0U;
+    result.flushed_blocks += sums_.underflows > 0 ? 1U : 0U;
+    if (!empty_ && scale_ > 0.0F && std::isfinite(scale_)) {
+      result.scale_min = std::min(result.scale_min, scale_);
+      result.scale_max = std::max(result.scale_max, scale_);
+    }
+    worst.error_squares = sums_.error_squares;
   }
-  worst.error_squares = sums.error_squares;
-}
+
+ private:
+  float scale_, limit_, saturates_from_;
+  bool empty_ = true;  ///< of anything but zeros and NaN
+  QuantizationError sums_;
+};
 
 /// Keeps the largest, in order; of equals the first.
 void enter(std::array<WorstBlock, kWorstBlocks>& list, const WorstBlock& block) {
@@ -112,7 +118,11 @@ void add_quantization_error(const TensorView& x, const BlockScaledView& codes, s
                   kOperation, layout.block_rows, layout.block_cols, kHadamardSize);
   const CodeGrid grid = code_grid(layout.format);
   const std::array<float, 256>& values = cpu::values_of_codes(layout.format);
-  Block block;
+  // Whole bytes are found by their steps along M and K.
+  const bool bytes = layout.format != DType::kE2M1;
+  const auto* stored = static_cast<const std::uint8_t*>(codes.codes.data());
+  const std::int64_t down = layout.codes_transposed ? 1 : codes.codes.cols();
+  const std::int64_t across = layout.codes_transposed ? codes.codes.cols() : 1;
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
     const T* data = cpu::data_of<T>(x);
     for (std::int64_t i = 0; i < codes.blocks_down(); ++i) {
@@ -121,17 +131,28 @@ void add_quantization_error(const TensorView& x, const BlockScaledView& codes, s
       for (std::int64_t j = 0; j < codes.blocks_across(); ++j) {
         const std::int64_t first_col = j * layout.block_cols;
         const std::int64_t end_col = std::min(first_col + layout.block_cols, codes.cols());
-        block.original.clear();
-        block.code.clear();
-        for (std::int64_t row = first_row; row < end_row; ++row) {
-          for (std::int64_t col = first_col; col < end_col; ++col) {
-            block.original.push_back(to_float(data[row * x.row_stride() + col]));
-            block.code.push_back(values[codes.code(row, col)]);
+        BlockSums sums(codes.scale(i, j), grid);
+        if (codes.rotated) {
+          std::array<float, kHadamardSize> group;
+          for (std::int64_t row = first_row; row < end_row; ++row) {
+            group[static_cast<std::size_t>(row - first_row)] =
+                to_float(data[row * x.row_stride() + first_col]);
+          }
+          rotate(group.data());
+          for (std::int64_t row = first_row; row < end_row; ++row) {
+            sums.add(group[static_cast<std::size_t>(row - first_row)], values[codes.code(row, first_col)]);
+          }
+        } else {
+          for (std::int64_t row = first_row; row < end_row; ++row) {
+            const T* in_row = data + row * x.row_stride();
+            for (std::int64_t col = first_col; col < end_col; ++col) {
+              const std::uint8_t code = bytes ? stored[row * down + col * across] : codes.code(row, col);
+              sums.add(to_float(in_row[col]), values[code]);
+            }
           }
         }
-        if (codes.rotated) rotate(block.original.data());
         WorstBlock worst{.row = first_row_of_x + first_row, .col = first_col};
-        add_block(block, codes.scale(i, j), grid, result, worst);
+        sums.add_to(result, worst);
         enter(result.worst, worst);
       }
     }

@@ -12,6 +12,7 @@
 
 #include "kernels/codec/e8m0.hpp"
 #include "kernels/codec/scale.hpp"
+#include "kernels/cpu/simd/extremes-inl.hpp"
 #include "kernels/cpu/simd/grid-inl.hpp"
 #include "kernels/cpu/simd/vectors-inl.hpp"
 
@@ -108,35 +109,51 @@ void encode_scaled(const T* x, std::size_t count, const float* scales, std::uint
   kReferenceLoops.of<T>().format(kFormat).encode_scaled(x + i, count - i, scales + i, codes + i);
 }
 
+constexpr std::size_t kMx = 32;
+
+/// As fp32 bits, above those of Inf when there is a NaN.
+template <class T>
+HWY_INLINE std::uint32_t largest_of_mx(const T* x) {
+  using Bits = typename PatternOf<T>::Bits;
+  const hn::ScalableTag<Bits> d;
+  constexpr std::size_t kLanesOfBits = HWY_MAX_BYTES / sizeof(Bits);
+  const auto* bits = reinterpret_cast<const Bits*>(x);
+  const auto mask = hn::Set(d, Magnitudes<T>::kMask);
+  auto largest = hn::And(hn::LoadU(d, bits), mask);
+  for (std::size_t i = kLanesOfBits; i < kMx; i += kLanesOfBits) {
+    largest = hn::Max(largest, hn::And(hn::LoadU(d, bits + i), mask));
+  }
+  return std::uint32_t{largest_of(largest)} << PatternOf<T>::kShift;
+}
+
+/// Some blocks at a time: their scales, and then their codes, which are made kBytes at a time.
 template <DType kFormat, class T>
 void encode_mx(const T* x, std::size_t blocks, std::uint8_t* codes, std::uint8_t* scales) {
-  constexpr std::size_t kMx = 32;
-  constexpr std::size_t kParts = kMx / kFloats;
+  constexpr std::size_t kGroup = 16;
   constexpr float kReciprocal = 1.0F / fp8_max(kFormat);
-  const Words d;
-  for (std::size_t block = 0; block < blocks; ++block) {
-    const T* values = x + block * kMx;
-    prefetch<kMx * sizeof(T)>(values);
-    auto largest = hn::Zero(d);
-    for (std::size_t k = 0; k < kParts; ++k) {
-      const auto value = magnitude(load(values + k * kFloats));
-      largest = hn::Max(largest, hn::IfThenZeroElse(hn::Gt(value, hn::Set(d, kInfinity)), value));
+  for (std::size_t group = 0; group < blocks; group += kGroup) {
+    const std::size_t count = std::min(kGroup, blocks - group);
+    const T* values = x + group * kMx;
+    std::uint8_t* out = codes + group * kMx;
+    std::array<float, kGroup> multipliers;
+    for (std::size_t block = 0; block < count; ++block) {
+      const T* of_block = values + block * kMx;
+      prefetch<kMx * sizeof(T)>(of_block);
+      std::uint32_t amax_bits = largest_of_mx(of_block);
+      if (HWY_UNLIKELY(amax_bits > kInfinity)) amax_bits = kReferenceLoops.of<T>().amax(of_block, kMx);
+      const std::uint8_t scale = encode_e8m0(std::bit_cast<float>(amax_bits) * kReciprocal);
+      multipliers[block] = e8m0_encode_multiplier(scale);
+      scales[group + block] = scale;
     }
-    const std::uint32_t amax_bits = hn::GetLane(hn::MaxOfLanes(d, largest));
-    scales[block] = encode_e8m0(std::bit_cast<float>(amax_bits) * kReciprocal);
-    const auto s = hn::Set(Floats(), e8m0_encode_multiplier(scales[block]));
-    std::uint8_t* out = codes + block * kMx;
-    const auto scaled = [&](std::size_t at) { return hn::Mul(load(values + at), s); };
-    if constexpr (kBytes <= kMx) {
-      for (std::size_t first = 0; first < kMx; first += kBytes) {
-        hn::StoreU(encode_bytes<kFormat>([&](std::size_t at) { return scaled(first + at); }), Bytes(),
-                   out + first);
-      }
-    } else {
-      const auto none = hn::Zero(d);
-      const auto bytes = pack(codes_of<kFormat>(scaled(0)), codes_of<kFormat>(scaled(kFloats)), none, none);
-      const hn::Half<Bytes> half;
-      hn::StoreU(hn::LowerHalf(half, bytes), half, out);
+    const auto encoded = [&](std::size_t first) HWY_ATTR {
+      return encode_bytes<kFormat>([&](std::size_t at) HWY_ATTR {
+        return hn::Mul(load(values + first + at), hn::Set(Floats(), multipliers[(first + at) / kMx]));
+      });
+    };
+    std::size_t i = 0;
+    for (; i + kBytes <= count * kMx; i += kBytes) hn::StoreU(encoded(i), Bytes(), out + i);
+    if (i < count * kMx) {  // one block, half a vector
+      encode_few<kFormat>(values + i, kMx, multipliers[i / kMx], out + i);
     }
   }
 }
