@@ -42,6 +42,10 @@ class DeviceKernels {
   virtual void dequantize_fp8(const TensorView& codes, const TensorView& scale_inv,
                               const MutableTensorView& out) = 0;
   virtual void dequantize_blocks(const BlockScaledView& codes, const MutableTensorView& out) = 0;
+  /// New tensors beside the codes, with what is in kernels/cuda/gemm_scales.hpp.
+  [[nodiscard]] virtual Tensor tiled_scales(const BlockScaledView& codes) = 0;
+  [[nodiscard]] virtual Tensor product_scale(const BlockScaledView& a, const BlockScaledView& b,
+                                             float beta) = 0;
   virtual void gemm(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out, float beta) = 0;
 
   /// Bytes of ResultSlot::workspace.

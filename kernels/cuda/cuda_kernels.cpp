@@ -5,6 +5,7 @@
 
 #include "core/cuda/cuda_device.hpp"
 #include "core/error.hpp"
+#include "kernels/cuda/gemm_scales.hpp"
 #include "kernels/cuda/quantize.hpp"
 #include "kernels/cuda/statistics.hpp"
 
@@ -111,6 +112,20 @@ void CudaKernels::add_amax(const TensorView& x, const ResultSlot& slot) {
   cuda::add_amax(x, slot);
 }
 
+Tensor CudaKernels::tiled_scales(const BlockScaledView& codes) {
+  const CudaDeviceScope scope(options_.device);
+  Tensor out = bytes_beside(codes.codes, static_cast<std::size_t>(cuda::tiled_scales_bytes(codes)));
+  cuda::tile_scales(codes, out);
+  return out;
+}
+
+Tensor CudaKernels::product_scale(const BlockScaledView& a, const BlockScaledView& b, float beta) {
+  const CudaDeviceScope scope(options_.device);
+  Tensor out = Tensor::beside(a.codes, DType::kF32, {2});
+  cuda::product_scale(a, b, beta, out);
+  return out;
+}
+
 TensorMoments CudaKernels::tensor_stats(const TensorView& x, MomentOrder order) {
   const CudaDeviceScope scope(options_.device);
   Tensor workspace = bytes_beside(x, cuda::statistics_workspace());
@@ -187,8 +202,8 @@ void CudaKernels::gemm(const GemmOperand& a, const GemmOperand& b, const Mutable
                     to_string(data->device()), to_string(out.device()));
   }
   const CudaDeviceScope scope(options_.device);
-  const std::string why = options_.gemm->why_not(a, b, out, beta);
-  if (why.empty()) return options_.gemm->multiply(a, b, out, beta);
+  const std::string why = options_.gemm->multiply(a, b, out, beta);
+  if (why.empty()) return;
   AMAXSCOPE_CHECK(options_.unsupported == UnsupportedGemm::kDequantize, ErrorCode::kTensor, "gemm on {}: {}",
                   to_string(out.device()), why);
   say(fmt::format("gemm on {}: {}; such operands are decoded and multiplied in f32", to_string(out.device()),
@@ -204,9 +219,8 @@ void CudaKernels::gemm(const GemmOperand& a, const GemmOperand& b, const Mutable
     room_out = Tensor::beside(out, DType::kF32, out.shape());
     wide_out = room_out;
   }
-  const std::string still = options_.gemm->why_not(wide_a, wide_b, wide_out, beta);
+  const std::string still = options_.gemm->multiply(wide_a, wide_b, wide_out, beta);
   AMAXSCOPE_CHECK(still.empty(), ErrorCode::kTensor, "gemm on {}: {}", to_string(out.device()), still);
-  options_.gemm->multiply(wide_a, wide_b, wide_out, beta);
   if (room_out.defined()) convert(room_out, out);
 }
 

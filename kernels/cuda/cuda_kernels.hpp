@@ -30,6 +30,8 @@ class CudaKernels final : public DeviceKernels {
   void dequantize_fp8(const TensorView& codes, const TensorView& scale_inv,
                       const MutableTensorView& out) override;
   void dequantize_blocks(const BlockScaledView& codes, const MutableTensorView& out) override;
+  [[nodiscard]] Tensor tiled_scales(const BlockScaledView& codes) override;
+  [[nodiscard]] Tensor product_scale(const BlockScaledView& a, const BlockScaledView& b, float beta) override;
   void gemm(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out, float beta) override;
   [[nodiscard]] std::size_t workspace_bytes() const noexcept override;
   void add_tensor_stats(const TensorView& x, MomentOrder order, const ResultSlot& slot) override;

@@ -12,12 +12,10 @@ namespace amaxscope {
 class DeviceGemm {
  public:
   virtual ~DeviceGemm() = default;
-  /// Why this library or device does not multiply such operands as they are; empty: it does.
-  [[nodiscard]] virtual std::string why_not(const GemmOperand& a, const GemmOperand& b,
-                                            const MutableTensorView& out, float beta) const = 0;
-  /// kernels/gemm.hpp, enqueued on out's stream, for operands with an empty why_not().
-  virtual void multiply(const GemmOperand& a, const GemmOperand& b, const MutableTensorView& out,
-                        float beta) = 0;
+  /// kernels/gemm.hpp, enqueued on out's stream. Empty: it is. Otherwise why this library or device does not
+  /// multiply such operands as they are, and `out` is as it was.
+  [[nodiscard]] virtual std::string multiply(const GemmOperand& a, const GemmOperand& b,
+                                             const MutableTensorView& out, float beta) = 0;
 };
 
 /// What becomes of operands that DeviceGemm does not multiply as they are.

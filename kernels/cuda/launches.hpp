@@ -107,6 +107,21 @@ struct ScaledCodes {
 [[nodiscard]] LaunchError launch_dequantize_blocks(const ScaledCodes& codes, void* out, DType type,
                                                    Stream stream);
 
+/// Scales of one byte of a factor: (outer, inner) lies at outer * outer_stride + inner * inner_stride.
+struct ScaleBytes {
+  const std::uint8_t* scales = nullptr;
+  std::int64_t outer = 0;  ///< rows of the factor
+  std::int64_t inner = 0;  ///< stretches along its depth
+  std::int64_t outer_stride = 0;
+  std::int64_t inner_stride = 0;
+};
+/// out: whole tiles of 128 x 4, aligned to 16 bytes.
+[[nodiscard]] LaunchError launch_tile_scales(const ScaleBytes& from, std::uint8_t* out, Stream stream);
+/// out[0] = (amax_a * factor_a) * (amax_b * factor_b), out[1] = beta; amaxes are bits, on the device.
+[[nodiscard]] LaunchError launch_product_scale(const std::uint32_t* amax_a, float factor_a,
+                                               const std::uint32_t* amax_b, float factor_b, float beta,
+                                               float* out, Stream stream);
+
 /// Blocks of a grid that leaves one partial result each.
 inline constexpr int kMaxPartials = 2048;
 [[nodiscard]] LaunchError launch_tensor_stats(const Matrix& x, bool fourth, TensorMoments* partials,

@@ -115,7 +115,7 @@ TEST_F(TrainingStep, EveryRecipeTrainsAsOnTheCpuAndTheHostWaitsForNothing) {
     expect_same_steps(actual, expected, to_string(recipe));
     for (std::size_t i = 1; i < actual.steps.size(); ++i) {  // in the first NCCL connects
       EXPECT_EQ(actual.steps[i].waits, 0) << to_string(recipe) << ", step " << i;
-      EXPECT_GT(actual.steps[i].kernels, 20) << "kernels ran on the device";
+      EXPECT_GE(actual.steps[i].kernels, 12) << "six tensors and six products on the device";
     }
     EXPECT_FALSE(same(actual.steps[0].results[0], actual.steps[1].results[0])) << "the weights moved";
   }

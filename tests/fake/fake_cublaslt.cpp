@@ -12,6 +12,7 @@
 #include "core/tensor.hpp"
 #include "kernels/gemm.hpp"
 #include "tests/fake/fake_cublaslt.hpp"
+#include "tests/fake/fake_cublaslt_scales.hpp"
 #include "tests/fake/fake_state.hpp"
 
 namespace amaxscope::fake {
@@ -31,6 +32,13 @@ struct Matmul {
   cublasOperation_t transb = CUBLAS_OP_N;
   const void* a_scale = nullptr;
   const void* b_scale = nullptr;
+  cublasLtMatmulMatrixScale_t a_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  cublasLtMatmulMatrixScale_t b_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  cublasLtPointerMode_t pointers = CUBLASLT_POINTER_MODE_HOST;
+  [[nodiscard]] bool by_blocks() const {
+    return a_mode != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F ||
+           b_mode != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  }
 };
 struct Preference {
   std::size_t workspace = 0;
@@ -101,6 +109,8 @@ DType dtype_of(cudaDataType type) {
       return DType::kE4M3;
     case CUDA_R_8F_E5M2:
       return DType::kE5M2;
+    case CUDA_R_4F_E2M1:
+      return DType::kE2M1;
     default:
       return DType::kF32;
   }
@@ -121,6 +131,50 @@ struct Product {
   [[nodiscard]] std::uint64_t depth_of_b() const { return matmul.transb == CUBLAS_OP_N ? b.rows : b.cols; }
   [[nodiscard]] std::uint64_t n() const { return matmul.transb == CUBLAS_OP_N ? b.cols : b.rows; }
 
+  [[nodiscard]] ScaledFactor first(const void* data) const {
+    return {.data = data,
+            .type = a.type,
+            .outer = static_cast<std::int64_t>(m()),
+            .depth = static_cast<std::int64_t>(k()),
+            .depth_contiguous = matmul.transa == CUBLAS_OP_T,
+            .mode = matmul.a_mode,
+            .scales = matmul.a_scale};
+  }
+  [[nodiscard]] ScaledFactor second(const void* data) const {
+    return {.data = data,
+            .type = b.type,
+            .outer = static_cast<std::int64_t>(n()),
+            .depth = static_cast<std::int64_t>(k()),
+            .depth_contiguous = matmul.transb == CUBLAS_OP_N,
+            .mode = matmul.b_mode,
+            .scales = matmul.b_scale};
+  }
+
+  /// Scales for blocks, as the manual's table of scaling modes allows them on a device.
+  [[nodiscard]] bool has_blocks(int capability) const {
+    if (matmul.a_scale == nullptr || matmul.b_scale == nullptr) return false;
+    const bool fp8 =
+        is_fp8_type(a.type) && is_fp8_type(b.type) && !(a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2);
+    const bool along_rows = matmul.transa == CUBLAS_OP_T && matmul.transb == CUBLAS_OP_N;
+    const bool multiples = m() % 16 == 0 && n() % 16 == 0 && k() % 16 == 0;
+    const auto both = [&](cublasLtMatmulMatrixScale_t mode) {
+      return matmul.a_mode == mode && matmul.b_mode == mode;
+    };
+    if (both(CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0))
+      return fp8 && capability >= 100 && (along_rows || capability < 120) && multiples;
+    if (both(CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3)) {
+      return a.type == CUDA_R_4F_E2M1 && b.type == CUDA_R_4F_E2M1 && capability >= 100 && along_rows &&
+             m() % 16 == 0 && k() % 32 == 0;
+    }
+    for (const auto mode : {matmul.a_mode, matmul.b_mode}) {
+      if (mode != CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F &&
+          mode != CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F)
+        return false;
+    }
+    return fp8 && capability == 90 && along_rows && multiples &&
+           !both(CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+  }
+
   [[nodiscard]] cublasStatus_t status() const {
     for (const Layout* layout : {&a, &b, &d}) {
       if (layout->ld < static_cast<std::int64_t>(layout->rows)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -129,6 +183,10 @@ struct Product {
     if (matmul.compute != CUBLAS_COMPUTE_32F || matmul.scale != CUDA_R_32F)
       return CUBLAS_STATUS_NOT_SUPPORTED;
     const bool wide_out = d.type == CUDA_R_32F || d.type == CUDA_R_16BF || d.type == CUDA_R_16F;
+    if (matmul.by_blocks()) {
+      const int capability = State::get().with_settings([](auto& settings) { return settings.capability; });
+      return has_blocks(capability) && wide_out ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     if (is_fp8_type(a.type) && is_fp8_type(b.type)) {
       const bool along_rows = matmul.transa == CUBLAS_OP_T && matmul.transb == CUBLAS_OP_N;
       const bool both_e5m2 = a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2;
@@ -166,11 +224,28 @@ const T* known(Opaque* handle, const char* function) {
 
 bool aligned(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; }
 
+/// Where an array of scales must be, and how it must be aligned.
+bool has_scales(const Matmul& matmul, const void* scales, const ScaledFactor& factor) {
+  if (matmul.by_blocks()) return is_device_memory(scales, scale_bytes(factor)) && aligned(scales);
+  return scales == nullptr || is_device_memory(scales, sizeof(float));
+}
+bool has_factors(const Matmul& matmul, const void* alpha, const void* beta) {
+  if (matmul.pointers == CUBLASLT_POINTER_MODE_HOST)
+    return !is_device_memory(alpha, sizeof(float)) && !is_device_memory(beta, sizeof(float));
+  return is_device_memory(alpha, sizeof(float)) && is_device_memory(beta, sizeof(float));
+}
+
 float scale_at(const void* address) {
   return address == nullptr ? 1.0F : *static_cast<const float*>(address);
 }
 
 }  // namespace
+
+std::size_t& fake_version() {
+  static std::size_t version = 130100;
+  return version;
+}
+void set_cublaslt_version(std::size_t version) { fake_version() = version; }
 
 std::size_t live_cublas_objects() { return Objects::get().count(); }
 
@@ -184,6 +259,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   if (const cublasStatus_t error = enter(__func__)) return error;
   return make(handle, new Handle);
 }
+std::size_t cublasLtGetVersion() { return fake_version(); }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy<Handle>(handle, __func__); }
 
 const char* cublasLtGetStatusName(cublasStatus_t status) {
@@ -229,6 +305,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
       return take(matmul.a_scale);
     case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
       return take(matmul.b_scale);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      return take(matmul.a_mode);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      return take(matmul.b_mode);
+    case CUBLASLT_MATMUL_DESC_POINTER_MODE:
+      return take(matmul.pointers);
     default:
       return CUBLAS_STATUS_INVALID_VALUE;
   }
@@ -304,8 +386,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     return CUBLAS_STATUS_INVALID_VALUE;
   if (!is_device_memory(a, bytes_of(*left)) || !is_device_memory(b, bytes_of(*right)) ||
       !is_device_memory(d, bytes_of(*out)) || !aligned(a) || !aligned(b) || !aligned(d) ||
-      (matmul->a_scale != nullptr && !is_device_memory(matmul->a_scale, sizeof(float))) ||
-      (matmul->b_scale != nullptr && !is_device_memory(matmul->b_scale, sizeof(float)))) {
+      !has_scales(*matmul, matmul->a_scale, product.first(a)) ||
+      !has_scales(*matmul, matmul->b_scale, product.second(b)) || !has_factors(*matmul, alpha, beta)) {
     add_violation(
         "cublasLtMatmul with matrices, scales or room that are not in device memory, or not aligned");
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -317,21 +399,30 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         data, dtype_of(layout.type),
         {static_cast<std::int64_t>(layout.cols), static_cast<std::int64_t>(layout.rows)});
   };
+  const bool factors_there = matmul->pointers == CUBLASLT_POINTER_MODE_DEVICE;
   const auto work = [=, matmul = *matmul, left = *left, right = *right, out = *out,
-                     factor = *static_cast<const float*>(alpha),
-                     accumulate = *static_cast<const float*>(beta)] {
+                     alpha_here = factors_there ? 0.0F : *static_cast<const float*>(alpha),
+                     beta_here = factors_there ? 0.0F : *static_cast<const float*>(beta)] {
+    const float factor = factors_there ? scale_at(alpha) : alpha_here;
+    const float accumulate = factors_there ? scale_at(beta) : beta_here;
     try {
+      const amaxscope::MutableTensorView target(
+          d, dtype_of(out.type), {static_cast<std::int64_t>(out.cols), static_cast<std::int64_t>(out.rows)});
+      if (matmul.by_blocks()) {
+        const Product scaled{matmul, left, right, out};
+        const amaxscope::Tensor first = decoded(scaled.second(b));
+        const amaxscope::Tensor second = decoded(scaled.first(a));
+        return amaxscope::gemm(
+            {.data = first, .transposed = matmul.transb == CUBLAS_OP_T, .scale_inv = factor},
+            {.data = second, .transposed = matmul.transa == CUBLAS_OP_N}, target, accumulate);
+      }
       const amaxscope::GemmOperand first{.data = view_of(right, b),
                                          .transposed = matmul.transb == CUBLAS_OP_T,
                                          .scale_inv = scale_at(matmul.b_scale) * factor};
       const amaxscope::GemmOperand second{.data = view_of(left, a),
                                           .transposed = matmul.transa == CUBLAS_OP_N,
                                           .scale_inv = scale_at(matmul.a_scale)};
-      amaxscope::gemm(first, second,
-                      amaxscope::MutableTensorView(
-                          d, dtype_of(out.type),
-                          {static_cast<std::int64_t>(out.cols), static_cast<std::int64_t>(out.rows)}),
-                      accumulate);
+      amaxscope::gemm(first, second, target, accumulate);
     } catch (const std::exception& error) {
       add_violation(error.what());
     }

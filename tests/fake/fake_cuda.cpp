@@ -308,10 +308,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d
       *value = 1;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 9;
+      *value = State::get().with_settings([](auto& settings) { return settings.capability; }) / 10;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
+      *value = State::get().with_settings([](auto& settings) { return settings.capability; }) % 10;
       return cudaSuccess;
     default:
       return answer(cudaErrorInvalidValue);

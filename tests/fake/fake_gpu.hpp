@@ -28,6 +28,8 @@ void reset();
 /// What cudaGetDeviceCount says; with an error every call of the runtime answers with it.
 void set_devices(int devices);
 void set_driver_error(cudaError_t error);
+/// 90 is a device of compute capability 9.0, which it is after reset().
+void set_compute_capability(int capability);
 /// The number that ncclGetVersion gives.
 void set_nccl_version(int code);
 

@@ -105,6 +105,9 @@ void reset() { State::get().reset(); }
 void set_devices(int devices) {
   State::get().with_settings([&](auto& settings) { settings.devices = devices; });
 }
+void set_compute_capability(int capability) {
+  State::get().with_settings([&](auto& settings) { settings.capability = capability; });
+}
 void set_driver_error(cudaError_t error) {
   State::get().with_settings([&](auto& settings) { settings.driver_error = error; });
 }

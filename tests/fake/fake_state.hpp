@@ -53,6 +53,7 @@ class State {
     int nccl_version = NCCL_VERSION_CODE;
     std::chrono::microseconds stream_delay{0};
     int pageable_copies = 0;
+    int capability = 90;
   };
   template <class F>
   auto with_settings(F f) {

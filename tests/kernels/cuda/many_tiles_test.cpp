@@ -4,10 +4,13 @@
 #include <cstring>
 
 #include "kernels/amax.hpp"
+#include "kernels/block_scale.hpp"
+#include "kernels/cuda/gemm_scales.hpp"
 #include "kernels/cuda/quantize.hpp"
 #include "kernels/cuda/statistics.hpp"
 #include "kernels/dequantize.hpp"
 #include "tests/kernels/cuda/on_device.hpp"
+#include "tests/kernels/cuda/tiled_scales.hpp"
 
 namespace amaxscope::test {
 namespace {
@@ -43,6 +46,19 @@ TEST_F(ManyTiles, Amax) {
   const OnDevice out(DType::kU32, {1});
   cuda::amax(OnDevice(x).view(), out.view());
   EXPECT_EQ(out.host().values<std::uint32_t>()[0], amax_bits(x));
+}
+
+TEST_F(ManyTiles, ScalesForProducts) {
+  for (const BlockLayout& layout : {nvfp4_layout(false, false), mxfp8_layout(DType::kE4M3, true, false)}) {
+    const OnDevice codes(layout.format, layout.codes_shape(1312, 1312));
+    const Tensor scales = numbered_scales(layout, 1312, 1312);
+    const Tensor expected = tiled(layout, scales, 1312, 1312);
+    const OnDevice there(scales.view());
+    const OnDevice out(DType::kU8, expected.shape());
+    cuda::tile_scales({.codes = codes.view(), .scales = there.view(), .layout = layout, .tensor_scale = {}},
+                      out.view());
+    EXPECT_TRUE(same_bytes(out.host(), expected));
+  }
 }
 
 TEST_F(ManyTiles, CastAndTranspose) {
