@@ -46,7 +46,22 @@ std::vector<int> with_a_foreign_scale(std::span<const RankEvidence> evidence, st
   return ranks;
 }
 
-std::optional<Finding> explain(std::string_view relation, bool current_scaling,
+/// As many ranks have one scale as have the other. A scale from the largest amax of the group is the smaller
+/// one: those with the larger have not seen it.
+std::vector<int> with_the_larger_scale(const std::vector<std::vector<int>>& sets,
+                                       std::span<const RankEvidence> evidence, std::size_t feed) {
+  if (sets.size() != 2 || sets[0].size() != sets[1].size()) return {};
+  const auto least = std::ranges::min_element(evidence, {}, [&](const RankEvidence& one) {
+                       return std::bit_cast<float>(one.words[feed]);
+                     })->words[feed];
+  std::vector<int> ranks;
+  for (const RankEvidence& one : evidence) {
+    if (one.words[feed] != least) ranks.push_back(one.rank);
+  }
+  return ranks;
+}
+
+std::optional<Finding> explain(std::string_view relation, RecipeKind recipe,
                                std::span<const RankEvidence> evidence) {
   const std::vector<std::vector<int>> sets = rank_sets(evidence);
   std::size_t feed = 0;
@@ -61,7 +76,11 @@ std::optional<Finding> explain(std::string_view relation, bool current_scaling,
   finding.microbatch = static_cast<int>(feed / kWordsOfFeed);
   finding.ranks = odd_ones_out(sets);
   std::string cause;
-  if (current_scaling) {
+  if (recipe == RecipeKind::kDelayed) {
+    const std::vector<int> foreign = with_the_larger_scale(sets, evidence, feed);
+    if (!foreign.empty()) finding.ranks = foreign;
+  }
+  if (recipe == RecipeKind::kCurrent) {
     const std::vector<int> foreign = with_a_foreign_scale(evidence, feed);
     if (!foreign.empty() && foreign.size() < evidence.size()) {
       finding.ranks = foreign;
@@ -90,12 +109,12 @@ class ScaleCheck final : public InvariantCheck {
     if (!gathered && !weight && tensor.layout != Layout::kReplicated) return;
     const std::string_view relation =
         gathered ? "whose codes are gathered and decoded under one scale" : "that hold replicas of it";
-    const bool current = tensor.recipe == RecipeKind::kCurrent && gathered;
+    const RecipeKind recipe = gathered ? tensor.recipe : RecipeKind::kNone;
     cells_[&tensor] = &registration.declare_over(
         weight ? ReduceOver::kReplicas : ReduceOver::kTensorParallel, tensor, schedule, [&] {
           return std::make_unique<EqualityAccumulator>(
-              "I2", kWordsOfFeed * kFeedsKept, [relation, current](std::span<const RankEvidence> evidence) {
-                return explain(relation, current, evidence);
+              "I2", kWordsOfFeed * kFeedsKept, [relation, recipe](std::span<const RankEvidence> evidence) {
+                return explain(relation, recipe, evidence);
               });
         });
   }

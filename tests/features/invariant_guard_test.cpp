@@ -178,6 +178,25 @@ TEST(InvariantGuard, I2NamesTheRankThatDidNotTakeTheGroupsAmax) {
               AllOf(HasSubstr("gathered"), HasSubstr("rank 0 did not take the largest amax")));
 }
 
+// Under delayed scaling the amaxes behind the scales are not known. Of two ranks, the one with the smaller
+// scale has seen the larger amax, whichever that is.
+TEST(InvariantGuard, I2NamesTheRankWithTheLargerScaleUnderDelayedScaling) {
+  for (const int small : {0, 1}) {
+    const auto collected =
+        run_sessions({.ranks = 2, .sizes = {.tp = 2}, .yaml = guard_yaml()}, [small](SessionRank& rank) {
+          LayerDescription description = with_recipe(rank.layer("qkv"), RecipeKind::kDelayed);
+          description.sequence_parallel = true;
+          const LayerHandle layer = rank.session.layer(description, {current(), nullptr, nullptr});
+          feed(layer, TensorKind::kActivation, values(4, 8, rank.world.rank() == small ? 1.0F : 8.0F));
+          rank.session.step();
+        });
+    std::vector<Finding> findings = findings_of(*collected);
+    std::erase_if(findings, [](const Finding& finding) { return finding.check != "I2"; });
+    ASSERT_THAT(findings, SizeIs(1));
+    EXPECT_THAT(findings[0].ranks, ElementsAre(small)) << "its amax gives the larger scale";
+  }
+}
+
 TEST(InvariantGuard, I2LeavesScalesAloneThatMayDiffer) {
   // A row-parallel activation is split over the ranks, and nothing of it is gathered.
   const auto collected =
