@@ -67,7 +67,7 @@ struct Loops {
   std::string_view name;  ///< "reference", "avx2", "avx512", "neon"
   ElementLoops<float> f32;
   ElementLoops<BF16> bf16;
-  ElementLoops<F16> f16;  ///< the reference's in every table
+  ElementLoops<F16> f16;  ///< decode: the reference's in every table
   /// out[col * out_stride + row] = in[row * in_stride + col]
   void (*transpose)(const std::uint8_t* in, std::size_t in_stride, std::size_t rows, std::size_t cols,
                     std::uint8_t* out, std::size_t out_stride, Store store);

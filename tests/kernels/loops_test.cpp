@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/codec/fp8.hpp"
+#include "kernels/codec/narrow.hpp"
 #include "tests/kernels/values.hpp"
 
 namespace amaxscope::test {
@@ -33,6 +34,10 @@ T narrowed(float x);
 template <>
 float narrowed<float>(float x) {
   return x;
+}
+template <>
+F16 narrowed<F16>(float x) {
+  return narrow<F16>(x);
 }
 template <>
 BF16 narrowed<BF16>(float x) {
@@ -148,7 +153,7 @@ void for_each_target(Action&& action) {
 
 template <class T>
 class LoopsTest : public testing::Test {};
-using Types = testing::Types<float, BF16>;
+using Types = testing::Types<float, BF16, F16>;
 TYPED_TEST_SUITE(LoopsTest, Types);
 
 TEST(Loops, TheReferenceComesFirstAndTheLastIsUsed) {

@@ -44,9 +44,9 @@ class CastError {
     Common common;
     Magnitudes<T> seen;
     over_block(x, count, [&](auto patterns, std::size_t vector) HWY_ATTR {
-      over_floats(seen.add(patterns), vector, [&](VFloat value, std::size_t low, std::size_t high) HWY_ATTR {
-        add(value, low, high, common);
-      });
+      over_floats<T>(seen.add(patterns), vector,
+                     [&](VFloat value, std::size_t low, std::size_t high)
+                         HWY_ATTR { add(value, low, high, common); });
     });
     if (seen.largest() >= kInfinity) return false;
     sums.numel += count;
@@ -136,7 +136,7 @@ class CastError {
     over_block(x, count, [&](auto patterns, std::size_t vector) HWY_ATTR {
       using Bits = typename PatternOf<T>::Bits;
       const auto mask = hn::Set(hn::ScalableTag<Bits>(), Magnitudes<T>::kMask);
-      over_floats(
+      over_floats<T>(
           hn::And(patterns, mask), vector, [&](VFloat value, std::size_t low, std::size_t high) HWY_ATTR {
             const auto scaled = hn::Mul(value, hn::Set(df, scaling_.scale));
             const auto clips = hn::Ge(scaled, hn::Set(df, std::bit_cast<float>(Traits::kSaturatesFrom)));

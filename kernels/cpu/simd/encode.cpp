@@ -123,7 +123,7 @@ HWY_INLINE std::uint32_t largest_of_mx(const T* x) {
   for (std::size_t i = kLanesOfBits; i < kMx; i += kLanesOfBits) {
     largest = hn::Max(largest, hn::And(hn::LoadU(d, bits + i), mask));
   }
-  return std::uint32_t{largest_of(largest)} << PatternOf<T>::kShift;
+  return PatternOf<T>::as_fp32(largest_of(largest));
 }
 
 /// Some blocks at a time: their scales, and then their codes, which are made kBytes at a time.
@@ -324,13 +324,15 @@ void put(FormatLoops<T>& loops) {
   loops.encode = encode<kFormat, T>;
   loops.encode_scaled = encode_scaled<kFormat, T>;
   loops.encode_mx = encode_mx<kFormat, T>;
-  loops.decode = decode<kFormat, T>;
+  if constexpr (!std::is_same_v<T, F16>) loops.decode = decode<kFormat, T>;
 }
 void put_encode(Loops& loops) {
   put<DType::kE4M3>(loops.f32.e4m3);
   put<DType::kE5M2>(loops.f32.e5m2);
   put<DType::kE4M3>(loops.bf16.e4m3);
   put<DType::kE5M2>(loops.bf16.e5m2);
+  put<DType::kE4M3>(loops.f16.e4m3);
+  put<DType::kE5M2>(loops.f16.e5m2);
   loops.transpose = transpose;
   loops.copy = copy;
 }

@@ -187,6 +187,8 @@ void add_error(const T* x, const std::uint8_t* codes, std::size_t count, const S
 void put_error(Loops& loops) {
   loops.f32.e4m3.add_error = add_error<DType::kE4M3, float>;
   loops.f32.e5m2.add_error = add_error<DType::kE5M2, float>;
+  loops.f16.e4m3.add_error = add_error<DType::kE4M3, F16>;
+  loops.f16.e5m2.add_error = add_error<DType::kE5M2, F16>;
   loops.bf16.e4m3.add_error = add_error<DType::kE4M3, BF16>;
   loops.bf16.e5m2.add_error = add_error<DType::kE5M2, BF16>;
 }

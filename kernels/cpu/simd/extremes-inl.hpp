@@ -18,16 +18,23 @@ HWY_BEFORE_NAMESPACE();
 namespace amaxscope::cpu {
 namespace HWY_NAMESPACE {
 
-/// Patterns of T, f32 or bf16, as integers.
+/// Patterns of T, f32, bf16 or f16, as integers; those without a sign have the order of the numbers.
 template <class T>
 struct PatternOf {
   using Bits = std::uint32_t;
-  static constexpr int kShift = 0;  ///< from the pattern to that of fp32
+  static constexpr std::uint32_t as_fp32(Bits pattern) { return pattern; }  ///< that of the same number
 };
 template <>
 struct PatternOf<BF16> {
   using Bits = std::uint16_t;
-  static constexpr int kShift = 16;
+  static constexpr std::uint32_t as_fp32(Bits pattern) { return std::uint32_t{pattern} << 16; }
+};
+template <>
+struct PatternOf<F16> {
+  using Bits = std::uint16_t;
+  static constexpr std::uint32_t as_fp32(Bits pattern) {
+    return std::bit_cast<std::uint32_t>(to_float(F16{pattern}));
+  }
 };
 
 HWY_INLINE std::uint32_t largest_of(VWord v) { return hn::GetLane(hn::MaxOfLanes(Words(), v)); }
@@ -61,12 +68,11 @@ class Magnitudes {
     return value;
   }
   /// As fp32 bits: of the largest, and of the least that is not zero; all ones when there is none.
-  HWY_INLINE std::uint32_t largest() const { return largest_of(largest_) << PatternOf<T>::kShift; }
+  HWY_INLINE std::uint32_t largest() const { return PatternOf<T>::as_fp32(largest_of(largest_)); }
   HWY_INLINE std::uint32_t least() const {
     const Bits less_one = least_of(least_);
-    return less_one == std::numeric_limits<Bits>::max()
-               ? ~0U
-               : (std::uint32_t{less_one} + 1U) << PatternOf<T>::kShift;
+    if (less_one == std::numeric_limits<Bits>::max()) return ~0U;
+    return PatternOf<T>::as_fp32(static_cast<Bits>(less_one + 1U));
   }
 
  private:

@@ -34,8 +34,9 @@ HWY_INLINE void over_doubles(const float* x, VWord, std::size_t vector, auto&& a
     action(hn::PromoteTo(Doubles(), hn::LoadU(half, x + part * kDoubles)), part);
   }
 }
-HWY_INLINE void over_doubles(const BF16*, VShort patterns, std::size_t vector, auto&& action) {
-  over_floats(patterns, vector, [&](VFloat value, std::size_t low, std::size_t high) HWY_ATTR {
+template <class T>
+HWY_INLINE void over_doubles(const T*, VShort patterns, std::size_t vector, auto&& action) {
+  over_floats<T>(patterns, vector, [&](VFloat value, std::size_t low, std::size_t high) HWY_ATTR {
     action(hn::PromoteTo(Doubles(), hn::LowerHalf(hn::Half<Floats>(), value)), low);
     action(hn::PromoteTo(Doubles(), hn::UpperHalf(hn::Half<Floats>(), value)), high);
   });
@@ -70,12 +71,13 @@ class Range {
   /// One more element.
   HWY_INLINE void add_one(T x) {
     const auto pattern = std::bit_cast<Bits>(x);
-    const auto magnitude = static_cast<std::uint32_t>(pattern & Magnitudes<T>::kMask);
+    const auto magnitude = static_cast<Bits>(pattern & Magnitudes<T>::kMask);
+    const std::uint32_t magnitude_bits = PatternOf<T>::as_fp32(magnitude);
     alone_greatest_ = std::max(alone_greatest_, static_cast<hn::TFromD<Signed>>(pattern));
     alone_largest_ = std::max(alone_largest_, pattern);
     alone_nonzero_ += magnitude != 0 ? 1U : 0U;
-    amax_ = std::max(amax_, magnitude << PatternOf<T>::kShift);
-    if (magnitude != 0) least_ = std::min(least_, magnitude << PatternOf<T>::kShift);
+    amax_ = std::max(amax_, magnitude_bits);
+    if (magnitude != 0) least_ = std::min(least_, magnitude_bits);
   }
   /// Puts all but sums into result; false when an element is not finite. There is at least one.
   HWY_INLINE bool get(TensorMoments& result) const {
@@ -103,7 +105,7 @@ class Range {
 
  private:
   static HWY_INLINE float as_float(Bits pattern) {
-    return std::bit_cast<float>(std::uint32_t{pattern} << PatternOf<T>::kShift);
+    return std::bit_cast<float>(PatternOf<T>::as_fp32(pattern));
   }
 
   Magnitudes<T> seen_;
@@ -219,6 +221,7 @@ TensorMoments moments(const T* x, std::size_t count, MomentOrder order) {
 void put_moments(Loops& loops) {
   loops.f32.moments = moments<float>;
   loops.bf16.moments = moments<BF16>;
+  loops.f16.moments = moments<F16>;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -42,7 +42,7 @@ std::uint32_t largest(const T* x, std::size_t count) {
   for (; i < count; ++i) {
     result = std::max(result, static_cast<Bits>(bits[i] & (std::numeric_limits<Bits>::max() >> 1)));
   }
-  return static_cast<std::uint32_t>(result) << PatternOf<T>::kShift;
+  return PatternOf<T>::as_fp32(result);
 }
 
 /// NaN shows as a maximum above Inf; only then a stretch is read again without it.
@@ -80,6 +80,7 @@ void put(ElementLoops<T>& loops) {
 void put_scan(Loops& loops) {
   put(loops.f32);
   put(loops.bf16);
+  put(loops.f16);
 }
 
 }  // namespace HWY_NAMESPACE

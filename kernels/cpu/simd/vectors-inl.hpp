@@ -8,6 +8,7 @@
 #endif
 
 #include <array>
+#include <type_traits>
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
@@ -79,36 +80,46 @@ HWY_INLINE void over_step(const float* x, Action&& action) {
   const auto* bits = reinterpret_cast<const std::uint32_t*>(x);
   for (std::size_t v = 0; v < kVectorsOfLanes; ++v) action(hn::LoadU(Words(), bits + v * kFloats), v);
 }
-template <class Action>
-HWY_INLINE void over_step(const BF16* x, Action&& action) {
+template <class T, class Action>
+HWY_INLINE void over_step(const T* x, Action&& action) {
   const auto* bits = reinterpret_cast<const std::uint16_t*>(x);
   for (std::size_t v = 0; v < kVectorsOfLanes; ++v) action(hn::LoadU(Shorts(), bits + v * 2 * kFloats), v);
+}
+
+HWY_INLINE VFloat widened_f16(hn::Vec<hn::Half<Shorts>> bits) {
+  return hn::PromoteTo(Floats(), hn::BitCast(hn::Rebind<hwy::float16_t, Floats>(), bits));
 }
 
 /// The elements of such a vector as fp32 and the parts of Lanes that they belong to: action(values, part of
 /// the lower half, part of the upper half). bf16 is taken apart into even and odd elements: one operation to
 /// a vector, and nothing moves across it.
-template <class Action>
-HWY_INLINE void over_floats(VWord bits, std::size_t vector, Action&& action) {
-  action(hn::BitCast(Floats(), bits), 2 * vector, 2 * vector + 1);
-}
-template <class Action>
-HWY_INLINE void over_floats(VShort bits, std::size_t vector, Action&& action) {
-  const Words d;
-  const auto pairs = hn::BitCast(d, bits);
-  const std::size_t first = vector * 2 * kFloats;  // even elements from it on are in the lower half
-  const std::size_t low = first % kLanes / kFloats;
-  const std::size_t high = (first + kFloats) % kLanes / kFloats;
-  action(hn::BitCast(Floats(), hn::ShiftLeft<16>(pairs)), low, high);
-  action(hn::BitCast(Floats(), hn::And(pairs, hn::Set(d, 0xFFFF0000U))), kVectorsOfLanes + low,
-         kVectorsOfLanes + high);
+template <class T, class V, class Action>
+HWY_INLINE void over_floats(V bits, std::size_t vector, Action&& action) {
+  const std::size_t first = vector * 2 * kFloats;  // element of a vector of 16 bits
+  if constexpr (std::is_same_v<T, float>) {
+    action(hn::BitCast(Floats(), bits), 2 * vector, 2 * vector + 1);
+  } else if constexpr (std::is_same_v<T, F16>) {
+    const hn::Half<Shorts> half;
+    const std::size_t low = first % kLanes / kDoubles;
+    const std::size_t high = (first + kFloats) % kLanes / kDoubles;
+    action(widened_f16(hn::LowerHalf(half, bits)), low, low + 1);
+    action(widened_f16(hn::UpperHalf(half, bits)), high, high + 1);
+  } else {
+    const Words d;
+    const auto pairs = hn::BitCast(d, bits);
+    const std::size_t low = first % kLanes / kFloats;  // of even elements
+    const std::size_t high = (first + kFloats) % kLanes / kFloats;
+    action(hn::BitCast(Floats(), hn::ShiftLeft<16>(pairs)), low, high);
+    action(hn::BitCast(Floats(), hn::And(pairs, hn::Set(d, 0xFFFF0000U))), kVectorsOfLanes + low,
+           kVectorsOfLanes + high);
+  }
 }
 
 template <class T>
 HWY_INLINE std::array<double, kLanes> Lanes::in_order() const {
   alignas(64) std::array<double, kLanes> stored;
   for (std::size_t k = 0; k < kParts; ++k) hn::Store(parts[k], Doubles(), stored.data() + k * kDoubles);
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (!std::is_same_v<T, BF16>) {
     return stored;
   } else {
     std::array<double, kLanes> lanes;
@@ -118,6 +129,12 @@ HWY_INLINE std::array<double, kLanes> Lanes::in_order() const {
     }
     return lanes;
   }
+}
+
+HWY_INLINE VFloat load(const F16* x) {
+  const hn::Rebind<std::uint16_t, Floats> half;
+  const auto bits = hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(x));
+  return hn::PromoteTo(Floats(), hn::BitCast(hn::Rebind<hwy::float16_t, Floats>(), bits));
 }
 
 HWY_INLINE VWord magnitude(VFloat x) {
