@@ -46,17 +46,17 @@ std::vector<int> with_a_foreign_scale(std::span<const RankEvidence> evidence, st
   return ranks;
 }
 
-/// As many ranks have one scale as have the other. A scale from the largest amax of the group is the smaller
-/// one: those with the larger have not seen it.
-std::vector<int> with_the_larger_scale(const std::vector<std::vector<int>>& sets,
-                                       std::span<const RankEvidence> evidence, std::size_t feed) {
+/// As many ranks have one number as have the other. A scale from the largest amax of the group is the smaller
+/// one, an amax (NVFP4) the larger: the others have not seen it.
+std::vector<int> without_the_largest_amax(RecipeKind recipe, const std::vector<std::vector<int>>& sets,
+                                          std::span<const RankEvidence> evidence, std::size_t feed) {
   if (sets.size() != 2 || sets[0].size() != sets[1].size()) return {};
-  const auto least = std::ranges::min_element(evidence, {}, [&](const RankEvidence& one) {
-                       return std::bit_cast<float>(one.words[feed]);
-                     })->words[feed];
+  const auto [least, most] = std::ranges::minmax_element(
+      evidence, {}, [&](const RankEvidence& one) { return std::bit_cast<float>(one.words[feed]); });
+  const std::uint32_t right = (recipe == RecipeKind::kNvfp4 ? most : least)->words[feed];
   std::vector<int> ranks;
   for (const RankEvidence& one : evidence) {
-    if (one.words[feed] != least) ranks.push_back(one.rank);
+    if (one.words[feed] != right) ranks.push_back(one.rank);
   }
   return ranks;
 }
@@ -76,8 +76,8 @@ std::optional<Finding> explain(std::string_view relation, RecipeKind recipe,
   finding.microbatch = static_cast<int>(feed / kWordsOfFeed);
   finding.ranks = odd_ones_out(sets);
   std::string cause;
-  if (recipe == RecipeKind::kDelayed) {
-    const std::vector<int> foreign = with_the_larger_scale(sets, evidence, feed);
+  if (recipe == RecipeKind::kDelayed || recipe == RecipeKind::kNvfp4) {
+    const std::vector<int> foreign = without_the_largest_amax(recipe, sets, evidence, feed);
     if (!foreign.empty()) finding.ranks = foreign;
   }
   if (recipe == RecipeKind::kCurrent) {

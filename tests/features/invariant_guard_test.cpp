@@ -178,22 +178,29 @@ TEST(InvariantGuard, I2NamesTheRankThatDidNotTakeTheGroupsAmax) {
               AllOf(HasSubstr("gathered"), HasSubstr("rank 0 did not take the largest amax")));
 }
 
-// Under delayed scaling the amaxes behind the scales are not known. Of two ranks, the one with the smaller
-// scale has seen the larger amax, whichever that is.
-TEST(InvariantGuard, I2NamesTheRankWithTheLargerScaleUnderDelayedScaling) {
-  for (const int small : {0, 1}) {
-    const auto collected =
-        run_sessions({.ranks = 2, .sizes = {.tp = 2}, .yaml = guard_yaml()}, [small](SessionRank& rank) {
-          LayerDescription description = with_recipe(rank.layer("qkv"), RecipeKind::kDelayed);
-          description.sequence_parallel = true;
-          const LayerHandle layer = rank.session.layer(description, {current(), nullptr, nullptr});
-          feed(layer, TensorKind::kActivation, values(4, 8, rank.world.rank() == small ? 1.0F : 8.0F));
-          rank.session.step();
-        });
-    std::vector<Finding> findings = findings_of(*collected);
-    std::erase_if(findings, [](const Finding& finding) { return finding.check != "I2"; });
-    ASSERT_THAT(findings, SizeIs(1));
-    EXPECT_THAT(findings[0].ranks, ElementsAre(small)) << "its amax gives the larger scale";
+// Under delayed scaling the amaxes behind the scales are not known: of two ranks, the one with the smaller
+// scale has seen the larger amax, whichever that is. NVFP4 shares the amax itself.
+TEST(InvariantGuard, I2NamesTheRankThatHasNotSeenTheLargestAmax) {
+  for (const RecipeKind recipe : {RecipeKind::kDelayed, RecipeKind::kNvfp4}) {
+    for (const int small : {0, 1}) {
+      const auto collected =
+          run_sessions({.ranks = 2, .sizes = {.tp = 2}, .yaml = guard_yaml()}, [&](SessionRank& rank) {
+            LayerDescription description = with_recipe(rank.layer("qkv"), recipe);
+            description.sequence_parallel = true;
+            const std::shared_ptr<Quantizer> own =
+                recipe == RecipeKind::kNvfp4
+                    ? make_quantizer(
+                          {.recipe = recipe, .tensor = TensorKind::kActivation, .name = "qkv.activation"})
+                    : current();
+            const LayerHandle layer = rank.session.layer(description, {own, nullptr, nullptr});
+            feed(layer, TensorKind::kActivation, values(16, 32, rank.world.rank() == small ? 1.0F : 8.0F));
+            rank.session.step();
+          });
+      std::vector<Finding> findings = findings_of(*collected);
+      std::erase_if(findings, [](const Finding& finding) { return finding.check != "I2"; });
+      ASSERT_THAT(findings, SizeIs(1)) << to_string(recipe);
+      EXPECT_THAT(findings[0].ranks, ElementsAre(small)) << to_string(recipe);
+    }
   }
 }
 
