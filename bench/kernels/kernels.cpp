@@ -98,6 +98,11 @@ std::vector<Item> items() {
     all.push_back({"error/" + type, bf16, 1, 0, false, [x](Data& d) {
                      benchmark::DoNotOptimize(quantization_error_of_cast(x(d), DType::kE4M3, 37.5F));
                    }});
+    if (!bf16) {
+      all.push_back({"error_of_codes/f32", false, 1, 0, false, [](Data& d) {
+                       benchmark::DoNotOptimize(quantization_error(d.f32, d.codes, 37.5F, 1.0F / 37.5F));
+                     }});
+    }
     all.push_back(
         {"cast_e4m3/" + type, bf16, reads, 1, true, [x](Data& d) { cast_to_fp8(x(d), d.scale, d.codes); }});
     all.push_back({"cast_e5m2/" + type, bf16, reads, 1, true,

@@ -338,8 +338,17 @@ TYPED_TEST(LoopsTest, ErrorsHaveTheBitsOfTheReference) {
             loops.of<TypeParam>().format(format).add_error(x.data(), nullptr, length, scaling, a);
             reference.of<TypeParam>().format(format).add_error(x.data(), nullptr, length, scaling, b);
             expect_same(a, b);
-            // Codes that the cast need not have made: all of them, NaN and Inf included.
+            // Codes that the cast made, all but the last.
             std::vector<std::uint8_t> codes(length);
+            reference.of<TypeParam>().format(format).encode(x.data(), length, scale, codes.data(),
+                                                            Store::kCached);
+            for (const int change : {0, 2}) {
+              if (length != 0) codes.back() = static_cast<std::uint8_t>(codes.back() ^ change);
+              loops.of<TypeParam>().format(format).add_error(x.data(), codes.data(), length, scaling, a);
+              reference.of<TypeParam>().format(format).add_error(x.data(), codes.data(), length, scaling, b);
+              expect_same(a, b);
+            }
+            // Any codes: all of them, NaN and Inf included.
             for (std::size_t i = 0; i < length; ++i) codes[i] = static_cast<std::uint8_t>(i * 11 + length);
             loops.of<TypeParam>().format(format).add_error(x.data(), codes.data(), length, scaling, a);
             reference.of<TypeParam>().format(format).add_error(x.data(), codes.data(), length, scaling, b);

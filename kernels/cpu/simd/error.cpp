@@ -1,6 +1,7 @@
 // What quantization did to a block of elements.
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "kernels/cpu/simd/targets.hpp"
 
@@ -172,12 +173,24 @@ HWY_INLINE void add_block(const T* x, const std::uint8_t* codes, std::size_t cou
   errors.add_to(sums);
 }
 
+/// Whether the codes are those that a cast makes now, as they mostly are. Making them once more takes less
+/// time than looking at codes that may be any.
+template <DType kFormat, class T>
+bool is_cast(const T* x, const std::uint8_t* codes, std::size_t count, float scale) {
+  std::array<std::uint8_t, kBlock> made;
+  loops().of<T>().format(kFormat).encode(x, count, scale, made.data(), Store::kCached);
+  return std::memcmp(made.data(), codes, count) == 0;
+}
+
 template <DType kFormat, class T>
 void add_error(const T* x, const std::uint8_t* codes, std::size_t count, const Scaling& scaling,
                QuantizationError& sums) {
+  const CastError<kFormat, T> cast(scaling);
+  if (cast.fits() && (codes == nullptr || is_cast<kFormat>(x, codes, count, scaling.scale)) &&
+      cast.add_block(x, count, sums)) {
+    return;
+  }
   if (codes == nullptr) {
-    const CastError<kFormat, T> cast(scaling);
-    if (cast.fits() && cast.add_block(x, count, sums)) return;
     add_block<false, kFormat>(x, codes, count, scaling, sums);
   } else {
     add_block<true, kFormat>(x, codes, count, scaling, sums);
