@@ -99,6 +99,15 @@ void Trainer::require_faults_can_strike() const {
           "it needs delayed scaling, tp > 1 and a data-parallel group");
   require(FaultKind::kRecomputeInBf16, options_.model.recompute && options_.recipe != RecipeKind::kNone,
           "it needs recompute and a recipe");
+  for (const Fault& fault : options_.faults) {
+    AMAXSCOPE_CHECK(
+        fault.kind != FaultKind::kRecomputeInBf16 || !fault.rank || !splits || !options_.sequence_parallel ||
+            !has_tensor_amax(options_.recipe),
+        ErrorCode::kUsage,
+        "fault {}: under recipe {} with sequence parallelism a recompute reduces amaxes over tp, and "
+        "without rank {} the others would wait for it; leave rank out",
+        to_string(fault.kind), to_string(options_.recipe), *fault.rank);
+  }
   require(FaultKind::kE5m2Gradients, options_.recipe == RecipeKind::kMxfp8, "it needs the recipe mxfp8");
   require(FaultKind::kScaleRoundedDown, options_.recipe == RecipeKind::kMxfp8, "it needs the recipe mxfp8");
   require(FaultKind::kFixedRoundingSeed, options_.recipe == RecipeKind::kNvfp4, "it needs the recipe nvfp4");

@@ -204,6 +204,33 @@ TEST(InvariantGuard, I2NamesTheRankThatHasNotSeenTheLargestAmax) {
   }
 }
 
+/// NVFP4 takes an amax for each direction: of x, and of its rotated columns.
+TEST(InvariantGuard, I2ComparesBothDirectionsOfOneObject) {
+  for (const std::size_t direction : {0U, 1U}) {
+    const auto collected =
+        run_sessions({.ranks = 2, .sizes = {.tp = 2}, .yaml = guard_yaml()}, [&](SessionRank& rank) {
+          LayerDescription description = with_recipe(rank.layer("qkv"), RecipeKind::kNvfp4);
+          description.sequence_parallel = true;
+          const bool doubles = rank.world.rank() == 1;
+          const std::shared_ptr<Quantizer> own =
+              make_quantizer({.recipe = RecipeKind::kNvfp4,
+                              .tensor = TensorKind::kActivation,
+                              .name = "qkv.activation",
+                              .reduce_amaxes = [=](const MutableTensorView& amaxes) {
+                                if (doubles)
+                                  amaxes.values<std::uint32_t>()[direction] += 1U << 23;  // of a float's bits
+                              }});
+          const LayerHandle layer = rank.session.layer(description, {own, nullptr, nullptr});
+          feed(layer, TensorKind::kActivation, values(16, 32, 1.0F));
+          rank.session.step();
+        });
+    std::vector<Finding> findings = findings_of(*collected);
+    std::erase_if(findings, [](const Finding& finding) { return finding.check != "I2"; });
+    ASSERT_THAT(findings, SizeIs(1)) << direction;
+    EXPECT_THAT(findings[0].ranks, ElementsAre(0)) << direction;
+  }
+}
+
 TEST(InvariantGuard, I2LeavesScalesAloneThatMayDiffer) {
   // A row-parallel activation is split over the ranks, and nothing of it is gathered.
   const auto collected =

@@ -304,6 +304,19 @@ TEST(TrainingFaults, ThatCannotStrikeAreRefused) {
   EXPECT_THAT(refusal(options(), "stale_weight@layer=output_layer"), HasSubstr("not quantized by a recipe"));
 }
 
+/// Its rank would reduce no amax in a recompute while the others wait for it.
+TEST(TrainingFaults, ARecomputeInBf16OnOneRankOfASharedScaleIsRefused) {
+  const std::string fault = fmt::format("recompute_in_bf16@layer={},rank=1", kFc1);
+  std::string refused;
+  try {
+    static_cast<void>(train(options(RecipeKind::kCurrent), fault, 1));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    refused = error.what();
+  }
+  EXPECT_THAT(refused, HasSubstr("without rank 1 the others would wait"));
+}
+
 TEST(ParseFault, EachKindTakesItsOwnKeys) {
   EXPECT_EQ(parse_fault("adam_lag@iteration=3").exponent, 6);
   EXPECT_EQ(parse_fault("stale_weight@layer=a,microbatch=2").microbatch, 2);
