@@ -35,34 +35,40 @@ amaxscope_reduce_op c_op(ReduceOp op) { return static_cast<amaxscope_reduce_op>(
 class PendingCall final : public PendingCollective {
  public:
   PendingCall(std::shared_ptr<Functions> functions, std::shared_ptr<Tensor> io, ReduceOp op)
-      : functions_(std::move(functions)), io_(std::move(io)) {
-    require_success((*functions_)
-                        ->start_all_reduce(functions_->context(), io_->mutable_view().data(), io_->numel(),
-                                           c_dtype(io_->dtype()), c_op(op), &request_),
+      : call_(std::make_unique<Call>(std::move(functions), std::move(io))) {
+    const Functions& own = *call_->functions;
+    Tensor& tensor = *call_->io;
+    require_success(own->start_all_reduce(own.context(), tensor.mutable_view().data(), tensor.numel(),
+                                          c_dtype(tensor.dtype()), c_op(op), &call_->request),
                     "start_all_reduce");
+    call_->started = true;
   }
   ~PendingCall() override {
-    if (done_) return;
     // Whatever the program started may still write there, with what it knows of the group.
-    static_cast<void>(new std::shared_ptr<Tensor>(std::move(io_)));
-    static_cast<void>(new std::shared_ptr<Functions>(std::move(functions_)));
+    if (call_->started) static_cast<void>(call_.release());
   }
   PendingCall(const PendingCall&) = delete;
   PendingCall& operator=(const PendingCall&) = delete;
 
   bool test() override {
-    if (done_) return true;
+    if (!call_->started) return true;
+    const Functions& own = *call_->functions;
     int done = 0;
-    require_success((*functions_)->test(functions_->context(), request_, &done), "test");
-    done_ = done != 0;
-    return done_;
+    require_success(own->test(own.context(), call_->request, &done), "test");
+    call_->started = done == 0;
+    return done != 0;
   }
 
  private:
-  std::shared_ptr<Functions> functions_;
-  std::shared_ptr<Tensor> io_;
-  void* request_ = nullptr;
-  bool done_ = false;
+  struct Call {
+    Call(std::shared_ptr<Functions> of, std::shared_ptr<Tensor> tensor)
+        : functions(std::move(of)), io(std::move(tensor)) {}
+    std::shared_ptr<Functions> functions;
+    std::shared_ptr<Tensor> io;
+    void* request = nullptr;
+    bool started = false;  ///< and not done
+  };
+  std::unique_ptr<Call> call_;
 };
 
 void require_complete(const amaxscope_collectives& given) {
