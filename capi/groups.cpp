@@ -112,7 +112,7 @@ std::unique_ptr<CollectiveCallbacks> callbacks_of(const amaxscope_collectives& g
   result->rank = given.rank;
   result->size = given.ranks;
   if (given.world_ranks != nullptr) {
-    result->world_ranks.assign(given.world_ranks, given.world_ranks + std::max(0, given.ranks));
+    result->world_ranks.assign(given.world_ranks, given.world_ranks + given.ranks);
   }
   result->all_reduce = [functions](void* io, std::int64_t count, DType dtype, ReduceOp op) {
     require_success((*functions)->all_reduce(functions->context(), io, count, c_dtype(dtype), c_op(op)),

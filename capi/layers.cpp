@@ -114,12 +114,8 @@ std::shared_ptr<QuantizedTensor> quantize(const amaxscope_layer& layer, TensorKi
 
 void reuse(const amaxscope_layer& layer, TensorKind operand, const TensorView& values,
            const std::shared_ptr<QuantizedTensor>& quantized, const TensorMoment& moment) {
-  DebugQuantizer* const debug = debug_quantizer(layer, operand);
-  if (debug == nullptr) return;
-  if (dynamic_cast<const DebugQuantizedTensor*>(quantized.get()) != nullptr) {
-    debug->inspect_reuse(values, *quantized, moment);
-  } else {
-    debug->inspect_reuse(values, DebugQuantizedTensor(quantized->shape(), quantized, quantized), moment);
+  if (DebugQuantizer* const debug = debug_quantizer(layer, operand)) {
+    debug->inspect_reuse(values, *as_debug_operand(quantized), moment);
   }
 }
 

@@ -169,8 +169,7 @@ std::optional<Cause> taken_over_by_a_row(const Place& place, const TensorSeries&
   cause.tp_rank = whole(at(tensor.find("outlier_row_1_tp_rank"), points.back().iteration));
   cause.places = {place};
   cause.gemms = gemms_of(place.tensor, "");
-  for (std::size_t i = 0; i < points.size(); i += std::max<std::size_t>(1, points.size() / 4))
-    cause.series.push_back(points[i]);
+  cause.series = a_few_of(points);
   cause.series_name = fmt::format("percent of the energy in the largest row of {}", named(cause.places));
   cause.sentence = fmt::format("one output channel takes over: row {} of {}", row->id, named(cause.places));
   cause.why = {
@@ -209,8 +208,7 @@ std::vector<Cause> outlier_channels(const Evidence& evidence) {
     cause.tp_rank = said_of(tensor, *channel, "outlier_channel_1_tp_rank");
     cause.places = {place};
     cause.gemms = gemms_of(place.tensor, "");
-    for (std::size_t i = 0; i < taken.size(); i += std::max<std::size_t>(1, taken.size() / 4))
-      cause.series.push_back(taken[i]);
+    cause.series = a_few_of(taken);
     cause.series_name = fmt::format("percent of the energy in channel {}", channel->id);
     cause.sentence =
         fmt::format("one channel takes over: channel {} of {}", channel->id, named(cause.places));

@@ -42,6 +42,13 @@ void Series::thin() {
   stride_ *= 2;
 }
 
+std::vector<Point> a_few_of(std::span<const Point> points) {
+  std::vector<Point> few;
+  for (std::size_t i = 0; i < points.size(); i += std::max<std::size_t>(1, points.size() / 4))
+    few.push_back(points[i]);
+  return few;
+}
+
 double median(std::span<const Point> points) {
   std::vector<double> values;
   for (const Point& point : points) {

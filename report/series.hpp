@@ -37,6 +37,9 @@ class Series {
 /// Of the finite values; NaN without one.
 double median(std::span<const Point> points);
 
+/// Some five of them, evenly spread, for a table.
+std::vector<Point> a_few_of(std::span<const Point> points);
+
 /// The first point of a run of points with values above limit that has `length` points or more and reaches
 /// over `iterations` or more; null when there is none.
 const Point* first_run_above(std::span<const Point> points, double limit, std::size_t length,

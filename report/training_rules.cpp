@@ -75,11 +75,7 @@ std::vector<Cause> lost_updates(const Evidence& evidence) {
     const double share = median(lost->points());
     if (cause.places.empty() || share > worst) {
       worst = share;
-      cause.series.clear();
-      for (std::size_t i = 0; i < lost->points().size();
-           i += std::max<std::size_t>(1, lost->points().size() / 4)) {
-        cause.series.push_back(lost->points()[i]);
-      }
+      cause.series = a_few_of(lost->points());
       cause.series_name = fmt::format("percent of the updates lost, {}", named({place}));
     }
     cause.places.push_back(place);

@@ -8,12 +8,6 @@ bool covers(Usage present, Usage wanted) {
   return (present.rowwise || !wanted.rowwise) && (present.columnwise || !wanted.columnwise);
 }
 
-/// As the debug quantizer wants it; a fault's operand may be older than the debug iteration.
-std::shared_ptr<QuantizedTensor> as_debug_operand(const std::shared_ptr<QuantizedTensor>& operand) {
-  if (dynamic_cast<const DebugQuantizedTensor*>(operand.get()) != nullptr) return operand;
-  return std::make_shared<DebugQuantizedTensor>(operand->shape(), operand, operand);
-}
-
 }  // namespace
 
 void WeightOperand::prepare(const TensorView& weight, DebugQuantizer* debug, const TensorMoment& moment) {

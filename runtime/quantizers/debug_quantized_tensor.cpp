@@ -122,4 +122,9 @@ void DebugQuantizedTensor::restore_from_saved(std::vector<std::shared_ptr<Quanti
   saved_ = Saved::kNothing;
 }
 
+std::shared_ptr<QuantizedTensor> as_debug_operand(const std::shared_ptr<QuantizedTensor>& operand) {
+  if (dynamic_cast<const DebugQuantizedTensor*>(operand.get()) != nullptr) return operand;
+  return std::make_shared<DebugQuantizedTensor>(operand->shape(), operand, operand);
+}
+
 }  // namespace amaxscope

@@ -62,4 +62,8 @@ class DebugQuantizedTensor final : public QuantizedTensor {
   enum class Saved { kNothing, kShared, kRowwise, kColumnwise, kBoth } saved_ = Saved::kNothing;
 };
 
+/// The operand itself when a debug quantizer made it, else one that stands on it in both directions: for a
+/// tensor that is older than the debug iteration in which it is inspected again.
+std::shared_ptr<QuantizedTensor> as_debug_operand(const std::shared_ptr<QuantizedTensor>& operand);
+
 }  // namespace amaxscope
