@@ -17,6 +17,7 @@
 #include "collectives/flight_process.hpp"
 #include "collectives/flight_reader.hpp"
 #include "core/error.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace amaxscope::testing {
 namespace {
@@ -40,13 +41,6 @@ class SteppingClock final : public Clock {
 
 class Flight : public ::testing::Test {
  protected:
-  Flight() {
-    std::string pattern = (fs::temp_directory_path() / "amaxscope_flight_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    folder_ = pattern;
-  }
-  ~Flight() override { fs::remove_all(folder_); }
-
   [[nodiscard]] fs::path file(int rank = 0) const { return FlightRecorder::file_of(folder_, rank); }
   [[nodiscard]] std::string bytes() const {
     std::ifstream stream(file(), std::ios::binary);
@@ -82,7 +76,8 @@ class Flight : public ::testing::Test {
     return condition();
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
 };
 
 constexpr CollectiveTag kAmax = {Traffic::kRecipe, "amax", "decoder.layers.1.mlp.linear_fc1", "weight"};

@@ -140,17 +140,6 @@ TEST_F(GpuStep, TraceOfAmaxMaxScaleAndCastHasNoWait) {
 }
 
 TEST_F(GpuStep, TraceOfAnIdleDebugRuntimeIsThatWithoutOne) {
-  constexpr std::string_view kIdle = R"(
-later:
-  enabled: True
-  layers: {layer_name_regex_pattern: "fc.*"}
-  transformer_engine:
-    LogTensorStats:
-      enabled: True
-      tensors: [activation, gradient, weight, output]
-      stats: [min, max]
-      start_step: 1000
-)";
   alone([&](Communicator& nccl) {
     const auto calls_of_step = [&](bool debugging) {
       std::unique_ptr<DebugSession> session;

@@ -16,6 +16,19 @@
 
 namespace amaxscope::testing {
 
+/// Of the layers of SmallModel, with nothing due for a thousand steps.
+constexpr std::string_view kIdle = R"(
+later:
+  enabled: True
+  layers: {layer_name_regex_pattern: "fc.*"}
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      tensors: [activation, gradient, weight, output]
+      stats: [min, max]
+      start_step: 1000
+)";
+
 /// Brings a host tensor to where the step computes.
 using Place = std::function<Tensor(const TensorView& host)>;
 

@@ -5,14 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "collectives/nccl/nccl_communicator.hpp"
 #include "features/builtin.hpp"
 #include "kernels/cuda/cublaslt_gemm.hpp"
 #include "runtime/sinks/file_sinks.hpp"
+#include "tests/collectives/nccl_test.hpp"
 #include "tests/device/emulated_device.hpp"
 #include "tests/device/small_step.hpp"
 #include "tests/fake/fake_cublaslt.hpp"
-#include "tests/support/mpi_test.hpp"
 
 namespace amaxscope::testing {
 
@@ -32,25 +31,15 @@ acts:
       quant_format: FP8E4M3
 )";
 
-/// Nothing of CUDA, NCCL or cuBLASLt is left, misused or copied through pageable memory by a test.
-class StepJob : public MpiTest {
+/// Nothing of cuBLASLt is left either, and nothing was copied through pageable memory.
+class StepJob : public NcclTest {
  protected:
-  void SetUp() override {
-    MpiTest::SetUp();
-    fake::reset();
-    before_ = fake::live();
-  }
   void TearDown() override {
-    EXPECT_THAT(fake::violations(), ::testing::IsEmpty());
+    NcclTest::TearDown();
     EXPECT_EQ(fake::pageable_copies(), 0);
-    EXPECT_EQ(fake::live(), before_);
     EXPECT_EQ(fake::live_cublas_objects(), 0U);
   }
   static CudaBackendOptions options() { return {.device = 0, .gemm = make_cublaslt_gemm(0)}; }
-  [[nodiscard]] std::unique_ptr<Communicator> make_nccl() const {
-    return make_nccl_communicator(
-        world(), {.deadline = std::chrono::seconds(60), .teardown = std::chrono::seconds(20)});
-  }
   /// All ranks are one tensor-parallel group. Null for an empty config.
   static std::unique_ptr<DebugSession> make_session(Communicator& nccl, std::string_view config,
                                                     std::vector<StatRecord>& records) {
@@ -65,9 +54,6 @@ class StepJob : public MpiTest {
     groups.world = groups.tp = groups.stage = &nccl;
     return std::make_unique<DebugSession>(builtin_features(), groups, std::move(options));
   }
-
- private:
-  fake::Live before_;
 };
 
 /// y, dx, dw1, dw2 on the host.

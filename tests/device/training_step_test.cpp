@@ -25,17 +25,6 @@ looks:
       stats: [underflows%, mse]
       freq: 2
 )";
-constexpr std::string_view kIdle = R"(
-later:
-  enabled: True
-  layers: {layer_name_regex_pattern: "fc.*"}
-  transformer_engine:
-    LogTensorStats:
-      enabled: True
-      tensors: [activation, gradient, weight, output]
-      stats: [min, max]
-      start_step: 1000
-)";
 const std::string kConfig = std::string(kLooks) + std::string(kActs);
 constexpr int kSteps = 4;
 

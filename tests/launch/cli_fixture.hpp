@@ -12,18 +12,12 @@
 #include <vector>
 
 #include "tests/launch/run_program.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace amaxscope::test {
 
 class CliTest : public ::testing::Test {
  protected:
-  CliTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "amaxscope_cli_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    folder_ = pattern;
-  }
-  ~CliTest() override { std::filesystem::remove_all(folder_); }
-
   /// The program alone, in the test's folder.
   ProgramResult amaxscope(const std::vector<std::string>& arguments, ProgramOptions options = {}) const {
     std::vector<std::string> command = {AMAXSCOPE_PROGRAM};
@@ -69,7 +63,8 @@ class CliTest : public ::testing::Test {
     return std::filesystem::exists(folder_ / name);
   }
 
-  std::filesystem::path folder_;
+  const TemporaryFolder temporary_;
+  std::filesystem::path folder_ = temporary_.path();
 };
 
 inline std::vector<std::string> lines_of(const std::string& text) {

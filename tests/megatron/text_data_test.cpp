@@ -2,12 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <set>
 
 #include "core/error.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace amaxscope::megatron {
 namespace {
@@ -19,13 +19,6 @@ using ::testing::HasSubstr;
 /// A directory of its own for each test, gone at the end.
 class TextFiles : public ::testing::Test {
  protected:
-  TextFiles() {
-    std::string pattern = (fs::temp_directory_path() / "amaxscope_text_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    directory_ = pattern;
-  }
-  ~TextFiles() override { fs::remove_all(directory_); }
-
   fs::path write(const std::string& name, const std::string& text) const {
     std::ofstream(directory_ / name, std::ios::binary) << text;
     return directory_ / name;
@@ -40,7 +33,8 @@ class TextFiles : public ::testing::Test {
     return "no error";
   }
 
-  fs::path directory_;
+  const TemporaryFolder temporary_;
+  fs::path directory_ = temporary_.path();
 };
 
 TEST_F(TextFiles, AreReadAsBytesOneAfterTheOther) {

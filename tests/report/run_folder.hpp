@@ -3,25 +3,17 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
 #include <string>
+
+#include "tests/support/temporary_folder.hpp"
 
 namespace amaxscope::report::test {
 
 class RunFolder {
  public:
-  RunFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "amaxscope_report_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    path_ = pattern;
-    std::filesystem::create_directories(path_ / "metrics");
-  }
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
-  ~RunFolder() { std::filesystem::remove_all(path_); }
+  RunFolder() { std::filesystem::create_directories(path_ / "metrics"); }
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
@@ -70,7 +62,8 @@ class RunFolder {
   }
 
  private:
-  std::filesystem::path path_;
+  const TemporaryFolder temporary_;
+  std::filesystem::path path_ = temporary_.path();
 };
 
 }  // namespace amaxscope::report::test

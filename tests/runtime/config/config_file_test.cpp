@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/runtime/config/test_registry.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace amaxscope::test {
 namespace {
@@ -18,13 +19,6 @@ using testing::StartsWith;
 
 class ConfigFile : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "amaxscope_config_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   fs::path write(const std::string& name, const std::string& bytes) {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
     return folder_ / name;
@@ -38,7 +32,8 @@ class ConfigFile : public testing::Test {
     }
     return "";
   }
-  fs::path folder_;
+  const TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
 };
 
 TEST_F(ConfigFile, ReadsTheBytes) {

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -13,20 +12,14 @@
 
 #include "runtime/sinks/sink.hpp"
 #include "tests/runtime/sinks/write_probe.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace amaxscope::testing {
 
 class SinkTest : public ::testing::Test {
  protected:
-  SinkTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "amaxscope_sinks_XXXXXX").string();
-    log_dir = ::mkdtemp(pattern.data());
-    WriteProbe::reset();
-  }
-  ~SinkTest() override {
-    WriteProbe::reset();
-    std::filesystem::remove_all(log_dir);
-  }
+  SinkTest() { WriteProbe::reset(); }
+  ~SinkTest() override { WriteProbe::reset(); }
 
   static std::string read(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
@@ -54,7 +47,8 @@ class SinkTest : public ::testing::Test {
     return record;
   }
 
-  std::filesystem::path log_dir;
+  const TemporaryFolder temporary;
+  std::filesystem::path log_dir = temporary.path();
 };
 
 }  // namespace amaxscope::testing

@@ -7,23 +7,16 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 
 #include "core/error.hpp"
 #include "core/tensor.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace amaxscope::testing {
 
 class StorageTest : public ::testing::Test {
  protected:
-  StorageTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "amaxscope_storage_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    folder_ = pattern;
-  }
-  ~StorageTest() override { std::filesystem::remove_all(folder_); }
-
   std::filesystem::path write(const std::string& name, const std::string& bytes) const {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
     return folder_ / name;
@@ -38,7 +31,8 @@ class StorageTest : public ::testing::Test {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
   }
 
-  std::filesystem::path folder_;
+  const TemporaryFolder temporary_;
+  std::filesystem::path folder_ = temporary_.path();
 };
 
 /// The bytes of a number as they lie in memory.
