@@ -2,7 +2,7 @@
 # usage: cmake -D ROOT=<source tree> -P layering.cmake
 cmake_minimum_required(VERSION 3.25)
 
-set(order core kernels collectives runtime features megatron capi report launch)
+set(order core kernels collectives runtime features megatron capi python report launch)
 # Outside headers and the folders that may see them; everything else stays free of them.
 set(confined_headers "mpi\\.h" "cuda[a-zA-Z_0-9]*\\.h" "nccl\\.h" "cublas[a-zA-Z_0-9]*\\.h")
 set(confined_1 "^(collectives/mpi|launch)/|^capi/amaxscope_mpi\\.h$")  # the last is compiled by programs only
