@@ -9,6 +9,8 @@ from typing import Any
 
 # Each name and the module that has it; modules are imported when a name is asked for. One name a line.
 _NAMES = {
+    "forward": "forwarding",
+    "read": "reading",
     "version": "_native",
 }
 
