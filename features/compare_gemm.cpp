@@ -36,17 +36,18 @@ Decision CompareGemm::inspect_tensor_enabled(const InspectedTensor& tensor, std:
   return params == nullptr ? Decision::never() : Decision::of(params->schedule, iteration);
 }
 
-void CompareGemm::inspect_tensor(const InspectContext& context) {
-  const auto found = cells_.find(&context.tensor);
+void CompareGemm::inspect_tensor(const InspectContext& seen) {
+  const auto found = cells_.find(&seen.tensor);
   if (found == cells_.end()) return;
-  const Gemm gemm = *gemm_of(*context.tensor.kind, Direction::kRowwise);
+  const Gemm gemm = *gemm_of(*seen.tensor.kind, Direction::kRowwise);
   const auto operands = operands_of(gemm);
-  if (context.gemm == nullptr) return say_once(context.tensor, "the operands of this GEMM");
+  if (seen.gemm == nullptr) return say_once(seen.tensor, "the operands of this GEMM");
+  if (!seen.gemm->original_a) return say_once(seen.tensor, to_string(operands[0]));
+  if (!seen.gemm->original_b) return say_once(seen.tensor, to_string(operands[1]));
+  auto& accumulator = static_cast<GemmErrorAccumulator&>(found->second->of(seen.moment.phase));
+  if (!counts(seen, accumulator)) return;
+  const InspectContext& context = seen.on_host();
   const GemmInputs& inputs = *context.gemm;
-  if (!inputs.original_a) return say_once(context.tensor, to_string(operands[0]));
-  if (!inputs.original_b) return say_once(context.tensor, to_string(operands[1]));
-  auto& accumulator = static_cast<GemmErrorAccumulator&>(found->second->of(context.moment.phase));
-  if (!counts(context, accumulator)) return;
   accumulator.feed(gemm_error(inputs.a, inputs.b, original_operand(*inputs.original_a, operands[0], gemm),
                               original_operand(*inputs.original_b, operands[1], gemm), context.x));
 }

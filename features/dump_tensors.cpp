@@ -75,7 +75,8 @@ Decision DumpTensors::inspect_tensor_enabled(const InspectedTensor& tensor, std:
 void DumpTensors::inspect_tensor(const InspectContext& context) {
   const FeatureParams* params = params_of_inspected(config(), context.tensor);
   if (params == nullptr || writer_ == nullptr) return;
-  writer_->write(context, parts_of(context, *params));
+  const InspectContext& here = context.on_host();
+  writer_->write(here, parts_of(here, *params));
 }
 
 FeatureEntry dump_tensors_entry() {

@@ -66,11 +66,13 @@ Decision InvariantGuard::inspect_tensor_enabled(const InspectedTensor& tensor, s
   return params == nullptr ? Decision::never() : Decision::of(params->schedule, iteration);
 }
 
-void InvariantGuard::inspect_tensor(const InspectContext& context) {
+void InvariantGuard::inspect_tensor(const InspectContext& seen) {
+  const InspectContext& context = seen.on_host();
   for (const auto& check : checks_) check->inspect(context);
 }
 
-void InvariantGuard::inspect_reuse(const InspectContext& context) {
+void InvariantGuard::inspect_reuse(const InspectContext& seen) {
+  const InspectContext& context = seen.on_host();
   for (const auto& check : checks_) check->inspect_reuse(context);
 }
 

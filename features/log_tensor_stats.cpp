@@ -46,27 +46,31 @@ void feed_moments(StatAccumulator& into, const InspectContext& context, const Sc
   moments.feed(context.moments(moments.order()));
 }
 
+// What follows is computed on the host.
+
 void feed_range(StatAccumulator& into, const InspectContext& context, const Schedule&) {
   auto& range = static_cast<BlockRangeAccumulator&>(into);
   if (context.x.numel() == 0) return range.feed(std::nullopt);
-  range.feed(
-      max_blockwise_dynamic_range(context.x, range.block_size(), range.dims(), range.both_orientations()));
+  range.feed(max_blockwise_dynamic_range(context.on_host().x, range.block_size(), range.dims(),
+                                         range.both_orientations()));
 }
 
 void feed_histogram(StatAccumulator& into, const InspectContext& context, const Schedule&) {
-  static_cast<HistogramAccumulator&>(into).feed(context.x);
+  static_cast<HistogramAccumulator&>(into).feed(context.on_host().x);
 }
 
 void feed_outliers(StatAccumulator& into, const InspectContext& context, const Schedule&) {
-  static_cast<OutlierAccumulator&>(into).feed(context.moments(), context.x);
+  const InspectContext& here = context.on_host();
+  static_cast<OutlierAccumulator&>(into).feed(here.moments(), here.x);
 }
 
 void feed_channels(StatAccumulator& into, const InspectContext& context, const Schedule&) {
-  static_cast<ChannelAccumulator&>(into).feed(context.x);
+  static_cast<ChannelAccumulator&>(into).feed(context.on_host().x);
 }
 
 void feed_update(StatAccumulator& into, const InspectContext& context, const Schedule&) {
-  static_cast<UpdateAccumulator&>(into).feed(context.x, context.weight, context.normalized_gradient);
+  const InspectContext& here = context.on_host();
+  static_cast<UpdateAccumulator&>(into).feed(here.x, here.weight, here.normalized_gradient);
 }
 
 bool is_observed(const InspectedTensor& tensor, std::string_view kind) {

@@ -76,8 +76,9 @@ Decision NonFiniteGuard::inspect_tensor_enabled(const InspectedTensor& tensor, s
 void NonFiniteGuard::inspect_tensor(const InspectContext& context) { look(context, /*reuse=*/false); }
 void NonFiniteGuard::inspect_reuse(const InspectContext& context) { look(context, /*reuse=*/true); }
 
-void NonFiniteGuard::look(const InspectContext& context, bool reuse) {
-  if (context.moment.phase == Phase::kEval) return;
+void NonFiniteGuard::look(const InspectContext& seen, bool reuse) {
+  if (seen.moment.phase == Phase::kEval) return;
+  const InspectContext& context = seen.on_host();
   if (iteration_ != context.iteration) {
     iteration_ = context.iteration;
     sequence_ = 0;

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "core/device_backend.hpp"
-#include "core/error.hpp"
 #include "kernels/block_scaled_view.hpp"
 
 namespace amaxscope {
@@ -31,20 +30,26 @@ void copy_rows(const TensorView& from, const MutableTensorView& to) {
 Padded::Padded(const TensorView& x, std::int64_t multiple) : view_(x) {
   const Shape full{BlockLayout::up(x.rows(), multiple), BlockLayout::up(x.cols(), multiple)};
   if (full.rows() == x.rows() && full.cols() == x.cols() && x.contiguous()) return;
-  AMAXSCOPE_CHECK(x.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
-                  "a tensor of shape {} on {} would have to be padded to {}, which is done on the host only",
-                  to_string(x.shape()), to_string(x.device()), to_string(full));
   copy_ = Tensor(x.dtype(), full);  // zeroed
-  copy_rows(x, copy_);
+  if (x.device().kind == DeviceKind::kCpu) {
+    copy_rows(x, copy_);
+  } else {
+    copy_rows(to_host(x), copy_);
+    copy_ = to_device(copy_.view(), x);
+  }
   view_ = copy_.view();
 }
 
 Tensor cropped(const TensorView& matrix, const Shape& shape) {
-  Tensor result = Tensor::beside(matrix, matrix.dtype(), {shape.rows(), shape.cols()});
+  Tensor result(matrix.dtype(), {shape.rows(), shape.cols()});
   if (matrix.device().kind == DeviceKind::kCpu) {
     copy_rows(matrix, result);
+  } else if (matrix.numel() == shape.numel()) {  // was not padded
+    result = Tensor::beside(matrix, matrix.dtype(), result.shape());
+    copy_tensor(result, matrix);
   } else {
-    copy_tensor(result, matrix);  // was not padded
+    copy_rows(to_host(matrix), result);
+    result = to_device(result.view(), matrix);
   }
   result.reshape(shape);
   return result;

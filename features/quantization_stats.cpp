@@ -277,18 +277,20 @@ void QuantizationStats::inspect_tensor(const InspectContext& context) {
   }
   // A captured step is for all iterations.
   if (!context.captured() && !state->second.params->schedule.due(context.iteration)) return;
-  Now now{context, state->second};
+  const Now now{context, state->second};
+  std::optional<Now> here;  // what only the host measures
   for (Measure& measure : state->second.measures) {
     if (!context.has_original) {
       AMAXSCOPE_CHECK(!context.captured(), ErrorCode::kUsage,
                       "it exists in codes only, and the host reads their scale");
-      feed_scales(measure, context);
+      feed_scales(measure, context.on_host());
       continue;
     }
     auto& accumulator = static_cast<QuantizationAccumulator&>(measure.cell->of(context.moment.phase));
     if (!counts(context, accumulator) || defer(measure, accumulator, now)) continue;
-    if (const Measured* measured = measured_for(measure, now))
-      accumulator.feed(sample_of(measure, *measured, context));
+    if (!here) here.emplace(context.on_host(), state->second);
+    if (const Measured* measured = measured_for(measure, *here))
+      accumulator.feed(sample_of(measure, *measured, here->context));
   }
 }
 

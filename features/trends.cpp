@@ -31,14 +31,16 @@ double largest_of(DType dtype) {
 
 constexpr std::string_view kUnderflowBound = "underflow_bound";
 
-/// The codes of one direction stand for those of both.
-void feed_codes(const InspectContext& context, TrendAccumulator& trend) {
+/// The codes of one direction stand for those of both. Blocks are counted on the host.
+void feed_codes(const InspectContext& seen, TrendAccumulator& trend) {
   for (const Direction direction : {Direction::kRowwise, Direction::kColumnwise}) {
-    const QuantizedTensor* codes = codes_in(context.operand(direction), direction);
-    if (codes == nullptr) continue;
-    const QuantizationError error =
-        measure_codes(context.x, *codes, direction, context.quantizer, /*with_rounding=*/false)
-            .error.elements;
+    const QuantizedTensor* const made = codes_in(seen.operand(direction), direction);
+    if (made == nullptr) continue;
+    const bool has_blocks = dynamic_cast<const Float8Tensor*>(made) == nullptr;
+    const InspectContext& context = has_blocks ? seen.on_host() : seen;
+    const QuantizationError error = measure_codes(context.x, *codes_in(context.operand(direction), direction),
+                                                  direction, context.quantizer, /*with_rounding=*/false)
+                                        .error.elements;
     trend.feed_codes(error.underflows, error.numel);
     return;
   }

@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "kernels/amax.hpp"
+#include "runtime/feature/host_view.hpp"
 #include "runtime/stats/device_results.hpp"
 
 namespace amaxscope {
@@ -38,6 +39,13 @@ std::optional<std::int64_t> earlier(std::optional<std::int64_t> a, std::optional
 
 bool InspectContext::captured() const noexcept {
   return device_results != nullptr && device_results->capturing();
+}
+
+const InspectContext& InspectContext::on_host() const {
+  if (is_on_host(*this)) return *this;
+  AMAXSCOPE_CHECK(!captured(), ErrorCode::kUsage, "it is computed on the host");
+  if (host_view == nullptr) host_view = std::make_shared<const HostView>(*this);
+  return host_view->context();
 }
 
 const TensorMoments& InspectContext::moments(MomentOrder order) const {

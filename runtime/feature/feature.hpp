@@ -32,6 +32,7 @@
 namespace amaxscope {
 
 class DeviceResults;  // runtime/stats/device_results.hpp
+class HostView;       // runtime/feature/host_view.hpp
 
 /// enabled now, and the next iteration at which that may change (none: never). All iterations from now up to,
 /// not including, `next` have the same answer: something due once in ten iterations answers {true, i + 1}
@@ -140,6 +141,13 @@ struct InspectContext {
   }
   /// Whether this is recorded into a CUDA graph: nothing has a value, replays do what is enqueued now.
   [[nodiscard]] bool captured() const noexcept;
+
+  mutable std::shared_ptr<const HostView> host_view = nullptr;
+  /// The same with every tensor on the host, for what is computed there only: this one itself where they are
+  /// there, else copies, made once for all features that inspect this tensor now. The host waits for the
+  /// device. Valid as long as this. Throws Error(kUsage) while captured(), Error(kTensor) for operands of a
+  /// kind that only their maker knows.
+  [[nodiscard]] const InspectContext& on_host() const;
 
   /// What moments() has computed; start with none.
   mutable std::optional<TensorMoments> cached_moments = std::nullopt;

@@ -27,7 +27,8 @@ Decision EventDump::inspect_tensor_enabled(const InspectedTensor&, std::int64_t 
   return iteration == *iteration_ ? Decision{true, iteration + 1} : Decision{false, iteration_};
 }
 
-void EventDump::inspect_tensor(const InspectContext& context) {
+void EventDump::inspect_tensor(const InspectContext& seen) {
+  const InspectContext& context = seen.on_host();
   OperandParts parts;
   if (context.has_original) parts.add("high_precision", context.x);
   if (context.rowwise != nullptr) parts.add_direction(*context.rowwise, Direction::kRowwise);

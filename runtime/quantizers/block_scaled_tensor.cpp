@@ -2,7 +2,10 @@
 
 #include <bit>
 #include <cstring>
+#include <memory>
+#include <vector>
 
+#include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/dequantize.hpp"
@@ -41,8 +44,17 @@ void allocate(BlockScaledCodes& codes, std::int64_t rows, std::int64_t cols) {
   codes.scales = Tensor(codes.layout.scale_format, codes.layout.scales_shape(rows, cols));
 }
 
+bool on_device(const BlockScaledView& codes) { return codes.codes.device().kind != DeviceKind::kCpu; }
+
 /// The same blocks in the layout of the other direction: every code and every scale finds its place.
 void remake(const BlockScaledView& from, BlockScaledCodes& to) {
+  if (on_device(from)) {
+    const BlockScaledCodes here = to_host(from);
+    BlockScaledCodes made{.codes = {}, .scales = {}, .layout = to.layout};
+    remake(here.view(), made);
+    to = to_device(made.view(), from.codes);
+    return;
+  }
   const std::int64_t rows = from.rows();
   const std::int64_t cols = from.cols();
   allocate(to, rows, cols);
@@ -87,14 +99,45 @@ BlockScaledView BlockScaledCodes::view() const {
   return view;
 }
 
+BlockScaledCodes to_host(const BlockScaledView& codes) {
+  BlockScaledCodes here{.codes = to_host(codes.codes),
+                        .scales = to_host(codes.scales),
+                        .layout = codes.layout,
+                        .tensor_scale = codes.tensor_scale,
+                        .rotated = codes.rotated};
+  if (codes.device_amax && here.tensor_scale) {
+    const Tensor amax = to_host(*codes.device_amax);
+    here.tensor_scale->amax = std::bit_cast<float>(amax.values<std::uint32_t>()[0]);
+  }
+  return here;
+}
+
+BlockScaledCodes to_device(const BlockScaledView& codes, const TensorView& like) {
+  BlockScaledCodes there{.codes = to_device(codes.codes, like),
+                         .scales = to_device(codes.scales, like),
+                         .layout = codes.layout,
+                         .tensor_scale = codes.tensor_scale,
+                         .rotated = codes.rotated};
+  if (codes.tensor_scale) {
+    const Tensor amax =
+        Tensor::of<std::uint32_t>({std::bit_cast<std::uint32_t>(codes.tensor_scale->amax)}, {1});
+    there.device_amax = {std::make_shared<const Tensor>(to_device(amax.view(), like))};
+  }
+  return there;
+}
+
 BlockScaledCodes stacked(std::span<const BlockScaledView> parts) {
   AMAXSCOPE_CHECK(!parts.empty(), ErrorCode::kTensor, "no part to stack");
   const BlockScaledView& first = parts.front();
+  if (on_device(first)) {
+    std::vector<BlockScaledCodes> here;
+    std::vector<BlockScaledView> views;
+    for (const BlockScaledView& part : parts) here.push_back(to_host(part));
+    for (const BlockScaledCodes& part : here) views.push_back(part.view());
+    return to_device(stacked(views).view(), first.codes);
+  }
   std::int64_t rows = 0;
   for (const BlockScaledView& part : parts) {
-    AMAXSCOPE_CHECK(part.codes.device().kind == DeviceKind::kCpu, ErrorCode::kTensor,
-                    "block-scaled codes on {} are not stacked; gather the tensor in high precision",
-                    to_string(part.codes.device()));
     AMAXSCOPE_CHECK(
         part.layout == first.layout && part.cols() == first.cols() && part.rotated == first.rotated,
         ErrorCode::kTensor, "parts of different layouts or widths ({} and {}) cannot be stacked",
@@ -179,13 +222,6 @@ void BlockScaledTensor::update_usage(Usage wanted) {
         "the {} codes of a {} tensor of shape {} are not there and cannot be made from the others, "
         "which have other blocks; quantize again",
         to_string(direction), to_string(recipe_), to_string(shape_));
-    const BlockScaledCodes& there = rowwise_.defined() ? rowwise_ : columnwise_;
-    AMAXSCOPE_CHECK(
-        !wanted.has(direction) || codes(direction).defined() || there.codes.device().kind == DeviceKind::kCpu,
-        ErrorCode::kUsage,
-        "the {} codes of a {} tensor of shape {} are not there, and on {} they are not made from the others; "
-        "quantize again",
-        to_string(direction), to_string(recipe_), to_string(shape_), to_string(there.codes.device()));
   }
   if (wanted.rowwise && !rowwise_.defined()) remake(columnwise_.view(), rowwise_);
   if (wanted.columnwise && !columnwise_.defined()) remake(rowwise_.view(), columnwise_);

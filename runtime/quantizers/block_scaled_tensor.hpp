@@ -28,8 +28,14 @@ struct BlockScaledCodes {
 
 /// One matrix of all parts' rows, in this order: codes and scales are moved, nothing is quantized again. All
 /// parts have one layout and tensor scale (the first one's is taken), and all but the last whole blocks of
-/// rows. Throws Error(kTensor) otherwise, and for codes on a device.
+/// rows. Throws Error(kTensor) otherwise. Of codes on a device through the host, which waits; the result is
+/// there again.
 BlockScaledCodes stacked(std::span<const BlockScaledView> parts);
+
+/// A copy on the host; of codes on a device it waits. The second level of NVFP4's scales becomes a number.
+BlockScaledCodes to_host(const BlockScaledView& codes);
+/// A copy of codes on the host, beside `like`. Does not block.
+BlockScaledCodes to_device(const BlockScaledView& codes, const TensorView& like);
 
 class BlockScaledTensor final : public QuantizedTensor {
  public:
@@ -48,8 +54,8 @@ class BlockScaledTensor final : public QuantizedTensor {
   /// Rotated codes are turned back, so that both directions stand for the same tensor.
   [[nodiscard]] Tensor dequantize(DType dtype, Direction direction) const override;
   /// A dropped direction can be made again from the other where both have the same blocks (two-dimensional
-  /// ones, not rotated); of one-dimensional blocks it cannot, and none on a device: Error(kUsage), before
-  /// anything has changed.
+  /// ones, not rotated), on a device through the host, which waits; of one-dimensional blocks it cannot:
+  /// Error(kUsage), before anything has changed.
   void update_usage(Usage wanted) override;
 
   /// The codes of a direction with their blocks, which describe the logical [M, K] in both directions. A view

@@ -140,6 +140,8 @@ class HighPrecisionTensor final : public QuantizedTensor {
   void update_usage(Usage) override {}
 
   [[nodiscard]] const TensorView& view() const noexcept { return view_; }
+  /// The name that it was made with; empty: the values stood for no codes.
+  [[nodiscard]] const std::string& dequantized_from() const noexcept { return dequantized_from_; }
   /// Copies new values in (same shape and dtype). Throws Error(kUsage) on a borrowed tensor.
   void assign(const TensorView& values);
 

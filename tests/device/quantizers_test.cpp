@@ -3,6 +3,7 @@
 #include <array>
 
 #include "core/error.hpp"
+#include "kernels/dequantize.hpp"
 #include "runtime/quantizers/debug_quantizer.hpp"
 #include "runtime/quantizers/quantizer_factory.hpp"
 #include "tests/device/emulated_device.hpp"
@@ -180,16 +181,51 @@ TEST_F(DeviceTest, UsageIsRemadeWhereTheFormatAllowsIt) {
       if (usage.has(direction)) expect_same_codes(*actual, *expected, direction, "usage");
     }
   }
-  const Case weight{"block", RecipeKind::kBlock, TensorKind::kWeight};
-  const auto blocks = quantizer_of(weight)->quantize(there.view(), {true, false}, {});
-  try {
-    blocks->update_usage({true, true});
-    ADD_FAILURE() << "square blocks are not remade on a device";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    EXPECT_THAT(error.what(), HasSubstr("on cuda:0 they are not made from the others"));
+  // Square blocks, through the host. NVFP4's have an amax in device memory.
+  RecipeOptions square;
+  square.nvfp4.stochastic_rounding = false;
+  for (const RecipeKind recipe : {RecipeKind::kBlock, RecipeKind::kNvfp4}) {
+    const Case weight{std::string(to_string(recipe)), recipe, TensorKind::kWeight, square};
+    const auto wanted = quantizer_of(weight)->quantize(x.view(), {true, true}, {});
+    const auto made = quantizer_of(weight)->quantize(there.view(), {true, false}, {});
+    made->update_usage({true, true});
+    for (const Direction direction : kDirections)
+      expect_same_codes(*made, *wanted, direction, "made from the other");
   }
-  EXPECT_EQ(blocks->usage(), (Usage{true, false}));
+}
+
+TEST_F(DeviceTest, CodesOfBlocksAreStackedThere) {
+  const EmulatedDevice device;
+  const Tensor x = test::sample_tensor({256, 64}, 6);
+  for (const RecipeKind recipe : {RecipeKind::kMxfp8, RecipeKind::kBlock, RecipeKind::kNvfp4}) {
+    const auto quantizer = quantizer_of({"", recipe, TensorKind::kActivation});
+    std::vector<std::shared_ptr<QuantizedTensor>> parts;
+    for (const std::int64_t part : {0, 1}) {
+      TensorView half = x.view().slice(part * 128 * 64, 128 * 64).reshaped({128, 64});
+      parts.push_back(quantizer->quantize(device.put(half).view(), {true, true}, {}));
+    }
+    for (const Direction direction : kDirections) {
+      std::vector<BlockScaledView> there;
+      std::vector<BlockScaledCodes> here;
+      std::vector<BlockScaledView> here_views;
+      for (const auto& part : parts) {
+        there.push_back(dynamic_cast<const BlockScaledTensor&>(*part).blocks(direction));
+        here.push_back(to_host(there.back()));
+      }
+      for (const BlockScaledCodes& codes : here) here_views.push_back(codes.view());
+      const BlockScaledCodes expected = stacked(here_views);
+      const BlockScaledCodes actual = stacked(there);
+      EXPECT_EQ(actual.codes.device(), device.device());
+      EXPECT_TRUE(same(actual.codes, expected.codes)) << to_string(recipe);
+      EXPECT_TRUE(same(actual.scales, expected.scales)) << to_string(recipe);
+      // Decoded with the first part's amax.
+      Tensor wanted(DType::kF32, {256, 64});
+      Tensor got = device.tensor(DType::kF32, {256, 64});
+      dequantize_blocks(expected.view(), wanted);
+      dequantize_blocks(actual.view(), got);
+      EXPECT_TRUE(same(got, wanted)) << to_string(recipe);
+    }
+  }
 }
 
 class DeviceDebugQuantizer : public DeviceTest {
