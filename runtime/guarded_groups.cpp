@@ -18,23 +18,23 @@ std::string flight_name(const Communicator& borrowed, std::string_view purpose) 
 GuardedGroups::GuardedGroups(CollectiveGuard::Options options) : options_(std::move(options)) {}
 
 void GuardedGroups::leave() noexcept {
-  for (const auto& [key, entry] : entries_) {
-    if (entry.guard != nullptr) entry.guard->leave();
-  }
+  for (const Entry& entry : entries_) entry.guard->leave();
 }
 
 CollectiveGuard& GuardedGroups::guard(Communicator* borrowed, std::string_view purpose) {
-  Entry& entry = entries_[{borrowed, std::string(purpose)}];
-  if (entry.guard == nullptr) {
-    if (borrowed == nullptr) {
-      entry.group = make_single_rank_communicator();
-    } else {
-      entry.group = borrowed->split(/*color=*/0, borrowed->rank(), {.what = purpose});
-      entry.group->record_into(flight_, flight_name(*borrowed, purpose));
-    }
-    entry.guard = std::make_unique<CollectiveGuard>(*entry.group, options_);
+  for (const Entry& entry : entries_) {
+    if (entry.borrowed == borrowed && entry.purpose == purpose) return *entry.guard;
   }
-  return *entry.guard;
+  std::unique_ptr<Communicator> group;
+  if (borrowed == nullptr) {
+    group = make_single_rank_communicator();
+  } else {
+    group = borrowed->split(/*color=*/0, borrowed->rank(), {.what = purpose});
+    group->record_into(flight_, flight_name(*borrowed, purpose));
+  }
+  auto guard = std::make_unique<CollectiveGuard>(*group, options_);
+  entries_.push_back({borrowed, std::string(purpose), std::move(group), std::move(guard)});
+  return *entries_.back().guard;
 }
 
 }  // namespace amaxscope

@@ -3,11 +3,11 @@
 // the session, used by its thread. A first use is collective over the group.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "collectives/collective_guard.hpp"
 
@@ -29,12 +29,16 @@ class GuardedGroups {
 
  private:
   struct Entry {
+    Communicator* borrowed;
+    std::string purpose;
     std::unique_ptr<Communicator> group;
     std::unique_ptr<CollectiveGuard> guard;
   };
   CollectiveGuard::Options options_;
   std::shared_ptr<FlightRecorder> flight_;
-  std::map<std::pair<Communicator*, std::string>, Entry> entries_;
+  /// In the order in which they were made, which is the same on all ranks and in which they are destroyed: a
+  /// group over NCCL ends when all of its ranks end it.
+  std::vector<Entry> entries_;
 };
 
 }  // namespace amaxscope
