@@ -4,24 +4,39 @@
  * each result after it, and says when a step is over. The debug config (YAML) decides what happens then;
  * docs/c_api.md shows a trainer.
  *
- * Status   Every function that can fail returns an amaxscope_status and never ends the process, unless the
+ * Status: every function that can fail returns an amaxscope_status and never ends the process, unless the
  * config or the failure policy says that the job must not go on; then it is amaxscope_collectives.abort that
  * is called. The text of the last failure of this thread is amaxscope_last_error(). No C++ exception leaves
- * the library. Threads  A session and what belongs to it (layers, quantized tensors, groups) is used by one
- * thread at a time; two sessions may be used by two threads. CPU tensors are computed on by AMAXSCOPE_THREADS
- * threads of the session's own. Blocking amaxscope_open with a config, amaxscope_freeze, amaxscope_step with
- * something due, amaxscope_weights_are_final, and quantizing where a scale is shared over ranks talk to the
- * other ranks; everything else is local. Memory   The library borrows what views point to, during the call;
- * what amaxscope_quantize of a tensor in high precision returns goes on pointing to it. Strings are copied.
- * What the library hands out it frees, by the function named. Structs  that are handed in begin with their
- * own size, so that a program built with an older header works with a newer library. Zero in any other field
- * is the default: amaxscope_options options = {.size = sizeof options};
+ * the library.
+ *
+ * Threads: a session and what belongs to it (layers, quantized and saved tensors, groups, devices) is used by
+ * one thread at a time, not always the same one; two sessions that share no group and no device may be used
+ * by two threads at once. The functions of a program that the library calls are called on the thread that
+ * called the library. CPU tensors are computed on by AMAXSCOPE_THREADS threads of the library's own.
+ *
+ * Blocking: amaxscope_open with a config, amaxscope_freeze, amaxscope_step with something due,
+ * amaxscope_weights_are_final, and quantizing where a scale is shared over ranks talk to the other ranks;
+ * everything else is local. Tensors on a device: the functions enqueue on the view's stream and do not wait,
+ * but for what docs/cuda.md lists.
+ *
+ * Memory: the library borrows what views point to, during the call, on a device until what was enqueued is
+ * done; what amaxscope_quantize of a tensor in high precision returns goes on pointing to it. Strings are
+ * copied. What the library hands out it frees, by the function named.
+ *
+ * Structs: options begin with their own size, so that a program built with an older header works with a newer
+ * library of the same major version; new fields come at the end. Zero in any other field is the default:
+ * amaxscope_options options = {.size = sizeof options}; Views and moments have no size and do not change.
  */
 #ifndef AMAXSCOPE_H
 #define AMAXSCOPE_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* Of this header; amaxscope_version() is the library's. */
+#define AMAXSCOPE_VERSION_MAJOR 0
+#define AMAXSCOPE_VERSION_MINOR 1
+#define AMAXSCOPE_VERSION_PATCH 0
 
 #if defined(__GNUC__)
 #define AMAXSCOPE_API __attribute__((visibility("default")))
@@ -111,6 +126,8 @@ typedef enum amaxscope_reduce_op {
   AMAXSCOPE_MAX = 2
 } amaxscope_reduce_op;
 
+/* Where tensors of a device are computed on: amaxscope_cuda.h makes one. */
+typedef struct amaxscope_device amaxscope_device;
 typedef struct amaxscope_group amaxscope_group;
 typedef struct amaxscope_session amaxscope_session;
 typedef struct amaxscope_layer amaxscope_layer;
@@ -122,6 +139,8 @@ AMAXSCOPE_API const char* amaxscope_version(void);
 /* What went wrong in the last call of this thread that did not return AMAXSCOPE_OK; "" before. Valid until
  * the next failure of this thread. */
 AMAXSCOPE_API const char* amaxscope_last_error(void);
+/* For code that adds to this library: keeps the text for amaxscope_last_error() and returns the status. */
+AMAXSCOPE_API amaxscope_status amaxscope_fail(amaxscope_status status, const char* text);
 /* "AMAXSCOPE_ERROR_CONFIG" */
 AMAXSCOPE_API const char* amaxscope_status_name(amaxscope_status status);
 
@@ -196,6 +215,17 @@ typedef struct amaxscope_options {
   int tp_size;
   int cp_size;
   int pp_size;
+  /* Fields from here on may be missing in a program of an older header. */
+  const char* preset; /* "watch", "nan", "diagnose", "gap" or "full", instead of a config */
+  /* Iterations between polls of the ranks, where something needs them (docs/live.md); 0: 1 when findings set
+   * off the job, else 10. */
+  int64_t poll_every;
+  int watch_config;       /* 1: rank 0 looks at config_path at every poll, an edited file takes effect */
+  int replaceable_config; /* 1: amaxscope_replace_config may be called */
+  int dump_on_signal;     /* 1: SIGUSR1 asks for the state of the runtime, in log_dir/events */
+  int strict;             /* 1: a section of the config that matches no layer is an error */
+  int log_all_ranks;      /* 1: records of every rank of a group instead of its leader */
+  int count_replicas;     /* 1: every replica of a tensor counts in sums, as in TransformerEngine */
 } amaxscope_options;
 
 /* Collective over options->world. */
@@ -223,12 +253,23 @@ AMAXSCOPE_API amaxscope_status amaxscope_scalar(amaxscope_session* session, cons
  * does. */
 AMAXSCOPE_API amaxscope_status amaxscope_weights_are_final(amaxscope_session* session);
 
-/* What features have learned and must survive a restart, for this rank, beside the program's own checkpoint:
- * a file in an existing directory. save: between two steps. load: after the layers are registered, before the
- * first step. The histories of the recipes DELAYED and NVFP4 (its random numbers) are not in it:
- * AMAXSCOPE_ERROR_USAGE for a session with such a layer. */
+/* What must survive a restart, for this rank, beside the program's own checkpoint: what features have
+ * learned, the histories and scales of layers with the recipe DELAYED, the places in the random numbers of
+ * NVFP4. Two files in an existing directory, amaxscope_session_rank_R.safetensors and
+ * amaxscope_recipes_rank_R.safetensors. save: between two steps. load: after the same layers are registered,
+ * before the first step, with the same config and number of ranks; what does not fit is
+ * AMAXSCOPE_ERROR_INPUT, and nothing has changed then. */
 AMAXSCOPE_API amaxscope_status amaxscope_save_state(amaxscope_session* session, const char* directory);
 AMAXSCOPE_API amaxscope_status amaxscope_load_state(amaxscope_session* session, const char* directory);
+
+/* Another config for all ranks, instead of the one in force; the text counts on rank 0 and is taken at the
+ * iteration after the next poll, everywhere or nowhere. AMAXSCOPE_ERROR_CONFIG for a text that is not valid;
+ * what another rank finds is said in the log and changes nothing. Local. */
+AMAXSCOPE_API amaxscope_status amaxscope_replace_config(amaxscope_session* session, const char* text);
+/* Statistics that are no weights' are reduced over this group (NULL: not at all) instead of the one that
+ * follows from the layers. Before any layer is registered; borrowed until amaxscope_close. */
+AMAXSCOPE_API amaxscope_status amaxscope_set_reduction_group(amaxscope_session* session,
+                                                             amaxscope_group* group);
 
 /* ---- layers and tensors
  * ----------------------------------------------------------------------------------------------- */
@@ -257,13 +298,15 @@ AMAXSCOPE_API amaxscope_status amaxscope_register(amaxscope_session* session,
  * layer's recipe. */
 AMAXSCOPE_API int amaxscope_active(const amaxscope_layer* layer);
 
-/* A row-major matrix in host memory. */
+/* A row-major matrix. All tensors of one call are on one device, on one stream. */
 typedef struct amaxscope_view {
   void* data; /* not written to where a function takes a const amaxscope_view* and says nothing else */
   amaxscope_dtype dtype;
   int64_t rows;
   int64_t cols;
-  int64_t row_stride; /* elements between the starts of rows; 0: cols */
+  int64_t row_stride;       /* elements between the starts of rows; 0: cols */
+  amaxscope_device* device; /* NULL: host memory */
+  void* stream;             /* of a device: the queue (cudaStream_t) on which the tensor is made and used */
 } amaxscope_view;
 
 typedef struct amaxscope_moment {
@@ -294,6 +337,7 @@ AMAXSCOPE_API void amaxscope_quantized_free(amaxscope_quantized* quantized);
 
 /* What a GEMM multiplies: views into the quantized tensor, valid until it is changed or freed. */
 typedef struct amaxscope_operand {
+  size_t size;         /* sizeof(amaxscope_operand), set by the program; the rest is written */
   amaxscope_view data; /* codes, or values in high precision */
   int transposed;      /* data is the transpose of the matrix that stands here */
   float scale_inv;     /* values are codes * scale_inv; 1 in high precision and with block scales */
@@ -303,6 +347,11 @@ typedef struct amaxscope_operand {
   int block_cols;
   float tensor_factor; /* NVFP4: a block's scale stands for scale * tensor_factor; else 1 */
   int rotated; /* NVFP4: the codes are of the random Hadamard transform along the sum of the product */
+  /* Codes on a device have these in device memory, where kernels made them, and the host has not seen them:
+   * scale_inv is then 0, and tensor_factor is without the amax, which it is to be multiplied by. Else NULL.
+   */
+  const float* device_scale_inv;
+  const float* device_tensor_amax;
 } amaxscope_operand;
 
 AMAXSCOPE_API amaxscope_status amaxscope_get_operand(const amaxscope_quantized* quantized, unsigned direction,
@@ -358,6 +407,35 @@ AMAXSCOPE_API void amaxscope_saved_free(amaxscope_saved* saved);
 AMAXSCOPE_API amaxscope_status amaxscope_observe(amaxscope_session* session, const char* name,
                                                  const char* kind, const amaxscope_view* x,
                                                  amaxscope_layout layout, const amaxscope_moment* moment);
+/* Whether amaxscope_observe_update of this name would do anything in this iteration: ask before computing
+ * what it takes. */
+AMAXSCOPE_API int amaxscope_observes_update(amaxscope_session* session, const char* name,
+                                            amaxscope_layout layout);
+/* What an optimizer step is about to do to a parameter: an observed tensor of the kind "update". before: the
+ * weight as it is stored; update: F32 or F64, what will be added to it, not yet rounded to the weight's
+ * dtype; normalized_gradient: g / sqrt(v) of Adam, or NULL. */
+AMAXSCOPE_API amaxscope_status amaxscope_observe_update(amaxscope_session* session, const char* name,
+                                                        const amaxscope_view* before,
+                                                        const amaxscope_view* update, amaxscope_layout layout,
+                                                        const amaxscope_view* normalized_gradient);
+
+/* ---- devices
+ * ------------------------------------------------------------------------------------------------------- */
+
+/* After the sessions, quantized and saved tensors that used it; their streams live as long. NULL is allowed.
+ */
+AMAXSCOPE_API void amaxscope_device_free(amaxscope_device* device);
+
+/* A step that the program captures into a CUDA graph and replays (docs/cuda.md):
+ *   amaxscope_begin_capture; cudaStreamBeginCapture; forward, backward; cudaStreamEndCapture;
+ *   amaxscope_end_capture; then in each iteration amaxscope_before_replay; cudaGraphLaunch; amaxscope_step.
+ * begin: after the first amaxscope_step. What needs the host is refused with its name. */
+AMAXSCOPE_API amaxscope_status amaxscope_begin_capture(amaxscope_session* session, amaxscope_device* device,
+                                                       void* stream);
+AMAXSCOPE_API amaxscope_status amaxscope_end_capture(amaxscope_session* session);
+/* 1 when this iteration is not what was captured last: then the step is to be captured again. */
+AMAXSCOPE_API int amaxscope_needs_capture(amaxscope_session* session);
+AMAXSCOPE_API amaxscope_status amaxscope_before_replay(amaxscope_session* session);
 
 #ifdef __cplusplus
 }

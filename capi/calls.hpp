@@ -5,18 +5,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <string_view>
 
 #include "capi/amaxscope.h"
 #include "core/error.hpp"
+#include "core/version.hpp"
 
 namespace amaxscope::capi {
 
-/// Keeps the text for this thread and returns the status. Never throws.
-amaxscope_status failed(amaxscope_status status, std::string_view text) noexcept;
-/// The same for the exception that is being handled.
+/// amaxscope_fail for the exception that is being handled.
 amaxscope_status failed_by_exception() noexcept;
 
 template <class Work>
@@ -27,6 +27,21 @@ amaxscope_status call(Work&& work) noexcept {
   } catch (...) {
     return failed_by_exception();
   }
+}
+
+/// For the libraries beside libamaxscope.so, which hand C++ objects to it: throws Error(kUsage) when that is
+/// of another version.
+inline void require_same_version(std::string_view library) {
+  AMAXSCOPE_CHECK(std::string_view(amaxscope_version()) == kVersion, ErrorCode::kUsage,
+                  "{} is of version {} and libamaxscope.so of version {}; take both from one build", library,
+                  kVersion, amaxscope_version());
+}
+
+/// At least one. Throws Error(kUsage) naming the field for what is negative or more than 30 years.
+inline std::chrono::milliseconds milliseconds_of(double seconds, std::string_view name) {
+  AMAXSCOPE_CHECK(seconds >= 0.0 && seconds <= 1e9, ErrorCode::kUsage, "{} is {}; 0 to 1e9 are allowed", name,
+                  seconds);
+  return std::chrono::milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1e3)));
 }
 
 /// Throws Error(kUsage) naming the argument when it is NULL.
@@ -50,6 +65,14 @@ Options taken(const Options* given, std::size_t oldest, std::string_view name) {
   Options copy{};
   std::memcpy(&copy, given, size);
   return copy;
+}
+
+/// Writes a result to a struct that begins with its size, as far as the program knows it. Throws as taken().
+template <class Result>
+void fill(Result& given, const Result& result, std::size_t oldest, std::string_view name) {
+  const std::size_t size = taken(&given, oldest, name).size;
+  std::memcpy(&given, &result, size);
+  given.size = size;
 }
 
 /// Throws Error(kUsage) unless value is one of the enumerators 0 .. last.

@@ -3,17 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "capi/amaxscope.h"
+#include "capi/resources.hpp"
 #include "collectives/process_groups.hpp"
 #include "runtime/quantizers/delayed_scaling.hpp"
 #include "runtime/session.hpp"
-
-struct amaxscope_group {
-  std::unique_ptr<amaxscope::Communicator> communicator;
-};
 
 struct amaxscope_layer {
   amaxscope::LayerDescription description;
@@ -25,6 +22,7 @@ struct amaxscope_layer {
 
 struct amaxscope_quantized {
   std::shared_ptr<amaxscope::QuantizedTensor> tensor;
+  amaxscope_device* device = nullptr;  ///< where the tensor is; null: in host memory
 };
 
 /// What a backward needs of its forward. Views point to the program's memory.
@@ -51,9 +49,13 @@ DType dtype_of(amaxscope_dtype dtype);
 TensorView view_of(const amaxscope_view* view, std::string_view name);
 /// The same, for memory that is written to, which must be contiguous.
 MutableTensorView mutable_view_of(amaxscope_view* view, std::string_view name);
+/// The same, or none for NULL.
+std::optional<TensorView> optional_view_of(const amaxscope_view* view, std::string_view name);
 /// NULL: the forward of the first micro-batch.
 TensorMoment moment_of(const amaxscope_moment* moment);
 
+/// "decoder.layers.1.mlp.linear_fc1.weight": of messages, random numbers and files.
+std::string operand_name(const LayerDescription& layer, TensorKind tensor);
 /// Null when nothing is to be done with this tensor in this iteration.
 DebugQuantizer* debug_quantizer(const amaxscope_layer& layer, TensorKind tensor);
 /// As the config wants it, else the recipe's, else in high precision, borrowed.

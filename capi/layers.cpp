@@ -55,8 +55,7 @@ DelayedScalingState* delayed_state(amaxscope_session& session) {
 /// As Megatron's layers make theirs: an amax is shared over tp where codes are gathered under one scale.
 std::shared_ptr<Quantizer> make_operand_quantizer(const LayerDescription& layer, TensorKind tensor,
                                                   amaxscope_session& session) {
-  QuantizerRequest request{
-      .recipe = layer.recipe, .tensor = tensor, .name = fmt::format("{}.{}", layer.name, to_string(tensor))};
+  QuantizerRequest request{.recipe = layer.recipe, .tensor = tensor, .name = operand_name(layer, tensor)};
   if (layer.recipe == RecipeKind::kDelayed) request.delayed = delayed_state(session);
   if (has_tensor_amax(layer.recipe) && codes_are_gathered(layer, tensor)) {
     request.reduce_amaxes = reduce_amaxes_over(layer.tp_group, request.name);
@@ -98,6 +97,10 @@ std::optional<GemmInputs> inputs_of(TensorKind result, const amaxscope_quantized
 }
 
 }  // namespace
+
+std::string operand_name(const LayerDescription& layer, TensorKind tensor) {
+  return fmt::format("{}.{}", layer.name, to_string(tensor));
+}
 
 DebugQuantizer* debug_quantizer(const amaxscope_layer& layer, TensorKind tensor) {
   return layer.handle.active() ? layer.handle.quantizer(tensor) : nullptr;
@@ -169,6 +172,7 @@ amaxscope_status amaxscope_quantize(amaxscope_layer* layer, amaxscope_tensor ten
     const TensorMoment when = capi::moment_of(moment);
     auto made = std::make_unique<amaxscope_quantized>();
     made->tensor = capi::quantize(own, kind, values, usage, when);
+    made->device = x->device;
     result = made.release();
   });
 }

@@ -21,6 +21,12 @@ void multiply(const amaxscope_layer& layer, TensorKind result, const GemmInputs&
     debug->process_gemm_output(out, moment, debug->needs_gemm_inputs() ? &inputs : nullptr);
 }
 
+/// Whether a result is looked at or changed in this iteration.
+bool is_wanted(const amaxscope_layer& layer, TensorKind result) {
+  const DebugQuantizer* const debug = debug_quantizer(layer, result);
+  return debug != nullptr && debug->any_feature_enabled();
+}
+
 void accumulate(const Tensor& product, float beta, const MutableTensorView& sum) {
   const std::span<const float> added = product.values<float>();
   const std::span<float> values = sum.values<float>();
@@ -83,6 +89,15 @@ void backward(const amaxscope_layer& layer, const TensorView& dy, const std::opt
   // What is inspected or modified is this micro-batch's wgrad and not the running sum.
   AMAXSCOPE_CHECK(dweight.dtype() == DType::kF32, ErrorCode::kTensor,
                   "dweight is {}; a running sum (beta {}) is f32", to_string(dweight.dtype()), beta);
+  if (dweight.device().kind != DeviceKind::kCpu) {
+    AMAXSCOPE_CHECK(
+        !is_wanted(layer, TensorKind::kWgrad), ErrorCode::kTensor,
+        "dweight of layer {} is a running sum (beta {}) on {}, and the config looks at this "
+        "micro-batch's wgrad: where amaxscope_wants_result says so, give a scratch and beta 0, and "
+        "add it with a kernel of the program's",
+        layer.description.name, beta, to_string(dweight.device()));
+    return gemm(inputs.a, inputs.b, dweight, beta);
+  }
   Tensor product(DType::kF32, dweight.shape());
   multiply(layer, TensorKind::kWgrad, inputs, product, moment);
   accumulate(product, beta, dweight);

@@ -1,26 +1,36 @@
 #include "capi/calls.hpp"
 #include "capi/handles.hpp"
 #include "features/builtin.hpp"
+#include "features/presets.hpp"
 
 namespace amaxscope::capi {
 
 namespace {
 
-constexpr std::size_t kFirstOptions = sizeof(amaxscope_options);
+constexpr std::size_t kFirstOptions = offsetof(amaxscope_options, preset);
+
+std::string preset_text(std::string_view name) {
+  const Preset* const preset = find_preset(name);
+  AMAXSCOPE_CHECK(preset != nullptr, ErrorCode::kUsage, "options.preset is \"{}\"; there are {}", name,
+                  preset_names());
+  return std::string(preset->yaml);
+}
 
 SessionOptions session_options(const amaxscope_options& given) {
   SessionOptions result;
-  AMAXSCOPE_CHECK(given.config_path == nullptr || given.config_text == nullptr, ErrorCode::kUsage,
-                  "options.config_path and options.config_text are both given; one of them is the config");
+  const int configs =
+      (given.config_path != nullptr) + (given.config_text != nullptr) + (given.preset != nullptr);
+  AMAXSCOPE_CHECK(configs <= 1, ErrorCode::kUsage,
+                  "of options.config_path, options.config_text and options.preset {} are given; one of them "
+                  "is the config",
+                  configs);
   if (given.config_path != nullptr) result.config_path = given.config_path;
   if (given.config_text != nullptr) result.config_text = given.config_text;
+  if (given.preset != nullptr) result.config_text = preset_text(given.preset);
   if (given.log_dir != nullptr) result.log_dir = given.log_dir;
   result.first_iteration = given.first_iteration;
-  AMAXSCOPE_CHECK(given.deadline_seconds >= 0.0 && given.deadline_seconds <= 1e9, ErrorCode::kUsage,
-                  "options.deadline_seconds is {}; it must not be negative", given.deadline_seconds);
-  if (given.deadline_seconds > 0.0) {
-    result.deadline = std::chrono::milliseconds(
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(given.deadline_seconds * 1e3)));
+  if (given.deadline_seconds != 0.0) {
+    result.deadline = milliseconds_of(given.deadline_seconds, "options.deadline_seconds");
   }
   switch (enumerator<amaxscope_on_failure>(given.on_failure, AMAXSCOPE_ABORT, "options.on_failure")) {
     case AMAXSCOPE_BY_CONFIG:
@@ -33,8 +43,21 @@ SessionOptions session_options(const amaxscope_options& given) {
       break;
   }
   result.amax_scope = enumerator<AmaxScope>(given.amax_scope, AMAXSCOPE_SCALE_LOCAL, "options.amax_scope");
+  AMAXSCOPE_CHECK(given.poll_every >= 0, ErrorCode::kUsage,
+                  "options.poll_every is {}; it must not be negative", given.poll_every);
+  if (given.poll_every > 0) result.poll_every = given.poll_every;
+  result.watch_config = given.watch_config != 0;
+  result.replaceable_config = given.replaceable_config != 0;
+  result.dump_on_signal = given.dump_on_signal != 0;
+  result.strict = given.strict != 0;
+  result.log_all_ranks = given.log_all_ranks != 0;
+  if (given.count_replicas != 0) result.replica_counting = ReplicaCounting::kTe;
   result.environment = Environment::from_process();
   return result;
+}
+
+Layout layout_of(amaxscope_layout layout) {
+  return enumerator<Layout>(layout, AMAXSCOPE_PARTIAL_SUM, "layout");
 }
 
 int size_or_one(int size, std::string_view name) {
@@ -53,15 +76,6 @@ void make_groups(const amaxscope_options& given, amaxscope_session& session) {
   AMAXSCOPE_CHECK(sizes.tp == 1 && sizes.cp == 1 && sizes.pp == 1, ErrorCode::kUsage,
                   "options.world is NULL, which is one rank, and tp_size {} cp_size {} pp_size {} need more",
                   sizes.tp, sizes.cp, sizes.pp);
-}
-
-void require_no_recipe_state(const amaxscope_session& session) {
-  for (const auto& layer : session.layers) {
-    const RecipeKind recipe = layer->description.recipe;
-    AMAXSCOPE_CHECK(recipe != RecipeKind::kDelayed && recipe != RecipeKind::kNvfp4, ErrorCode::kUsage,
-                    "layer {}: the state of its recipe, {}, cannot be saved and loaded through the C API",
-                    layer->description.name, to_string(recipe));
-  }
 }
 
 }  // namespace
@@ -126,19 +140,15 @@ amaxscope_status amaxscope_weights_are_final(amaxscope_session* session) {
   return capi::call([&] { capi::required(session, "session").session->weights_are_final(); });
 }
 
-amaxscope_status amaxscope_save_state(amaxscope_session* session, const char* directory) {
-  return capi::call([&] {
-    const amaxscope_session& own = capi::required(session, "session");
-    capi::require_no_recipe_state(own);
-    own.session->save_state(&capi::required(directory, "directory"));
-  });
+amaxscope_status amaxscope_replace_config(amaxscope_session* session, const char* text) {
+  return capi::call(
+      [&] { capi::required(session, "session").session->replace_config(&capi::required(text, "text")); });
 }
 
-amaxscope_status amaxscope_load_state(amaxscope_session* session, const char* directory) {
+amaxscope_status amaxscope_set_reduction_group(amaxscope_session* session, amaxscope_group* group) {
   return capi::call([&] {
-    amaxscope_session& own = capi::required(session, "session");
-    capi::require_no_recipe_state(own);
-    own.session->load_state(&capi::required(directory, "directory"));
+    capi::required(session, "session")
+        .session->set_reduction_group(group == nullptr ? nullptr : group->communicator.get());
   });
 }
 
@@ -148,8 +158,32 @@ amaxscope_status amaxscope_observe(amaxscope_session* session, const char* name,
   return capi::call([&] {
     capi::required(session, "session")
         .session->observe(&capi::required(name, "name"), &capi::required(kind, "kind"), capi::view_of(x, "x"),
-                          capi::enumerator<Layout>(layout, AMAXSCOPE_PARTIAL_SUM, "layout"),
-                          capi::moment_of(moment));
+                          capi::layout_of(layout), capi::moment_of(moment));
+  });
+}
+
+int amaxscope_observes_update(amaxscope_session* session, const char* name, amaxscope_layout layout) {
+  int observes = 0;
+  static_cast<void>(capi::call([&] {
+    observes = capi::required(session, "session")
+                       .session->observes_update(&capi::required(name, "name"), capi::layout_of(layout))
+                   ? 1
+                   : 0;
+  }));
+  return observes;
+}
+
+amaxscope_status amaxscope_observe_update(amaxscope_session* session, const char* name,
+                                          const amaxscope_view* before, const amaxscope_view* update,
+                                          amaxscope_layout layout,
+                                          const amaxscope_view* normalized_gradient) {
+  return capi::call([&] {
+    const std::optional<TensorView> normalized =
+        capi::optional_view_of(normalized_gradient, "normalized_gradient");
+    capi::required(session, "session")
+        .session->observe_update(&capi::required(name, "name"), capi::view_of(before, "before"),
+                                 capi::view_of(update, "update"), capi::layout_of(layout),
+                                 normalized ? &*normalized : nullptr);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include "capi/calls.hpp"
 #include "capi/handles.hpp"
+#include "core/device_backend.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/gemm.hpp"
 
@@ -24,17 +25,46 @@ Direction direction_of(unsigned direction) {
   return direction == AMAXSCOPE_ROWWISE ? Direction::kRowwise : Direction::kColumnwise;
 }
 
+constexpr std::size_t kFirstOperand = sizeof(amaxscope_operand);
+
 /// Nothing is written through it by the library.
-amaxscope_view c_view(const TensorView& view) {
+amaxscope_view c_view(const TensorView& view, amaxscope_device* device) {
   return {.data = const_cast<void*>(view.data()),
           .dtype = static_cast<amaxscope_dtype>(view.dtype()),
           .rows = view.rows(),
           .cols = view.cols(),
-          .row_stride = view.row_stride()};
+          .row_stride = view.row_stride(),
+          .device = device,
+          .stream = device == nullptr ? nullptr : view.stream().handle};
 }
 
 float tensor_factor(const BlockScaledView& blocks) {
-  return blocks.tensor_scale ? blocks.tensor_scale->amax * blocks.tensor_scale->factor : 1.0F;
+  if (!blocks.tensor_scale) return 1.0F;
+  return blocks.device_amax ? blocks.tensor_scale->factor
+                            : blocks.tensor_scale->amax * blocks.tensor_scale->factor;
+}
+
+const float* device_number(const std::optional<TensorView>& number) {
+  return number ? static_cast<const float*>(number->data()) : nullptr;
+}
+
+amaxscope_operand c_operand(const GemmOperand& own, amaxscope_device* device) {
+  amaxscope_operand result{};
+  result.data = c_view(own.data, device);
+  result.transposed = own.transposed ? 1 : 0;
+  result.scale_inv = own.device_scale_inv ? 0.0F : own.scale_inv;
+  result.device_scale_inv = device_number(own.device_scale_inv);
+  result.block_rows = 1;
+  result.block_cols = 1;
+  result.tensor_factor = 1.0F;
+  if (!own.blocks) return result;
+  result.block_scales = c_view(own.blocks->scales, device);
+  result.block_rows = static_cast<int>(own.blocks->layout.block_rows);
+  result.block_cols = static_cast<int>(own.blocks->layout.block_cols);
+  result.tensor_factor = tensor_factor(*own.blocks);
+  result.device_tensor_amax = device_number(own.blocks->device_amax);
+  result.rotated = own.blocks->rotated ? 1 : 0;
+  return result;
 }
 
 const QuantizedTensor& tensor_of(const amaxscope_quantized* quantized, std::string_view name) {
@@ -50,8 +80,20 @@ void require_fields(const amaxscope_view& view, std::string_view name) {
   AMAXSCOPE_CHECK(view.rows >= 0 && view.cols >= 0 && (view.row_stride == 0 || view.row_stride >= view.cols),
                   ErrorCode::kUsage, "{} has {} rows, {} columns and a row stride of {}", name, view.rows,
                   view.cols, view.row_stride);
+  AMAXSCOPE_CHECK(view.device != nullptr || view.stream == nullptr, ErrorCode::kUsage,
+                  "{} has a stream and no device; a stream belongs to a tensor of a device "
+                  "(amaxscope_device_from_cuda)",
+                  name);
   AMAXSCOPE_CHECK(view.data != nullptr || view.rows == 0 || view.cols == 0, ErrorCode::kUsage,
                   "{}.data is NULL and it has {} x {} elements", name, view.rows, view.cols);
+}
+
+Device device_of(const amaxscope_view& view) {
+  return view.device == nullptr ? Device{} : view.device->backend->device();
+}
+
+Stream stream_of(const amaxscope_view& view) {
+  return view.device == nullptr ? Stream{} : Stream{view.stream, view.device->backend.get()};
 }
 
 }  // namespace
@@ -61,12 +103,8 @@ DType dtype_of(amaxscope_dtype dtype) { return enumerator<DType>(dtype, AMAXSCOP
 TensorView view_of(const amaxscope_view* view, std::string_view name) {
   const amaxscope_view& given = required(view, name);
   require_fields(given, name);
-  return {given.data,
-          dtype_of(given.dtype),
-          {given.rows, given.cols},
-          {},
-          {},
-          given.row_stride == 0 ? -1 : given.row_stride};
+  return {given.data,       dtype_of(given.dtype), {given.rows, given.cols},
+          device_of(given), stream_of(given),      given.row_stride == 0 ? -1 : given.row_stride};
 }
 
 MutableTensorView mutable_view_of(amaxscope_view* view, std::string_view name) {
@@ -75,7 +113,11 @@ MutableTensorView mutable_view_of(amaxscope_view* view, std::string_view name) {
   AMAXSCOPE_CHECK(given.row_stride == 0 || given.row_stride == given.cols, ErrorCode::kTensor,
                   "{} has a row stride of {} and {} columns; what is written must be contiguous", name,
                   given.row_stride, given.cols);
-  return {given.data, dtype_of(given.dtype), {given.rows, given.cols}};
+  return {given.data, dtype_of(given.dtype), {given.rows, given.cols}, device_of(given), stream_of(given)};
+}
+
+std::optional<TensorView> optional_view_of(const amaxscope_view* view, std::string_view name) {
+  return view == nullptr ? std::nullopt : std::optional(view_of(view, name));
 }
 
 TensorMoment moment_of(const amaxscope_moment* moment) {
@@ -105,22 +147,9 @@ void amaxscope_quantized_free(amaxscope_quantized* quantized) { delete quantized
 amaxscope_status amaxscope_get_operand(const amaxscope_quantized* quantized, unsigned direction,
                                        amaxscope_operand* operand) {
   return capi::call([&] {
-    amaxscope_operand& result = capi::required(operand, "operand");
     const GemmOperand own = capi::tensor_of(quantized, "quantized").operand(capi::direction_of(direction));
-    result = {.data = capi::c_view(own.data),
-              .transposed = own.transposed ? 1 : 0,
-              .scale_inv = own.scale_inv,
-              .block_scales = {},
-              .block_rows = 1,
-              .block_cols = 1,
-              .tensor_factor = 1.0F,
-              .rotated = 0};
-    if (!own.blocks) return;
-    result.block_scales = capi::c_view(own.blocks->scales);
-    result.block_rows = static_cast<int>(own.blocks->layout.block_rows);
-    result.block_cols = static_cast<int>(own.blocks->layout.block_cols);
-    result.tensor_factor = capi::tensor_factor(*own.blocks);
-    result.rotated = own.blocks->rotated ? 1 : 0;
+    capi::fill(capi::required(operand, "operand"), capi::c_operand(own, quantized->device),
+               capi::kFirstOperand, "operand");
   });
 }
 
@@ -146,7 +175,7 @@ amaxscope_status amaxscope_values(const amaxscope_quantized* quantized, unsigned
                     ErrorCode::kTensor, "out is [{}, {}], the tensor is [{}, {}]", result.rows(),
                     result.cols(), own.shape().rows(), own.shape().cols());
     const Tensor values = own.dequantize(result.dtype(), capi::direction_of(direction));
-    if (result.bytes() != 0) std::memcpy(result.data(), values.view().data(), result.bytes());
+    copy_tensor(result, values.view());
   });
 }
 

@@ -3,7 +3,8 @@
 #   AMAXSCOPE_HAS_CUDA_RUNTIME  core/cuda                 amaxscope_cuda_headers, amaxscope_cuda_runtime
 #   AMAXSCOPE_HAS_NCCL          collectives/nccl          amaxscope_nccl_headers, amaxscope_nccl_runtime
 #   AMAXSCOPE_HAS_CUBLASLT      kernels/cuda/cublaslt_*   amaxscope_cublaslt_headers, amaxscope_cublaslt_runtime
-# Our libraries take the headers only. A program adds the runtime, or the tests' imitation of it (tests/fake).
+# Our libraries take the headers only. A program adds the runtime, or the tests' imitation of it (tests/fake). Those of the
+# installed package bring the real ones along.
 set(AMAXSCOPE_NCCL AUTO CACHE STRING "Build the NCCL backend: AUTO (when CUDA and NCCL are found), ON, OFF")
 set_property(CACHE AMAXSCOPE_NCCL PROPERTY STRINGS AUTO ON OFF)
 set(AMAXSCOPE_NCCL_NEEDED 2.18)  # ncclCommSplit

@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: the program and its launchers, libamaxscope.so with the C headers and a pkg-config file,
-# and the C++ package: find_package(amaxscope COMPONENTS core mpi c).
+# What `cmake --install` puts where: the program and its launchers, libamaxscope.so and its like with the C headers and a
+# pkg-config file, and the C++ package: find_package(amaxscope COMPONENTS core mpi cuda nccl c).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -25,9 +25,36 @@ if(AMAXSCOPE_MPI)
   list(APPEND header_folders collectives/mpi)
   install(TARGETS amaxscope RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-install(TARGETS amaxscope_capi EXPORT amaxscope_c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# What is on a device takes the CUDA runtime, the kernels their compiler; NCCL is one more library.
+if(AMAXSCOPE_CUDA_BUILT OR AMAXSCOPE_HAS_NCCL)
+  install(TARGETS amaxscope_core_cuda EXPORT amaxscope_cuda_runtime ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT amaxscope_cuda_runtime FILE amaxscope_cuda_runtime.cmake NAMESPACE amaxscope:: DESTINATION ${package_dir})
+  list(APPEND header_folders core/cuda)
+endif()
+set(c_targets amaxscope_capi)
+set(c_headers capi/amaxscope.h capi/amaxscope_mpi.h)
+if(AMAXSCOPE_CUDA_BUILT)
+  set(cuda_targets amaxscope_kernels_cuda amaxscope_kernels_cuda_backend)
+  set(device_headers kernels/cuda/cuda_backend.hpp kernels/cuda/device_gemm.hpp)
+  if(AMAXSCOPE_HAS_CUBLASLT)
+    list(APPEND cuda_targets amaxscope_kernels_cublaslt)
+    list(APPEND device_headers kernels/cuda/cublaslt_gemm.hpp)
+  endif()
+  install(TARGETS ${cuda_targets} EXPORT amaxscope_cuda ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT amaxscope_cuda FILE amaxscope_cuda.cmake NAMESPACE amaxscope:: DESTINATION ${package_dir})
+  list(APPEND c_targets amaxscope_capi_cuda)
+  list(APPEND c_headers capi/amaxscope_cuda.h)
+endif()
+if(AMAXSCOPE_HAS_NCCL)
+  install(TARGETS amaxscope_collectives_nccl EXPORT amaxscope_nccl ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT amaxscope_nccl FILE amaxscope_nccl.cmake NAMESPACE amaxscope:: DESTINATION ${package_dir})
+  list(APPEND device_headers collectives/nccl/nccl_communicator.hpp)
+  list(APPEND c_targets amaxscope_capi_nccl)
+  list(APPEND c_headers capi/amaxscope_nccl.h)
+endif()
+install(TARGETS ${c_targets} EXPORT amaxscope_c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT amaxscope_c FILE amaxscope_c.cmake NAMESPACE amaxscope:: DESTINATION ${package_dir})
-install(FILES capi/amaxscope.h capi/amaxscope_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${c_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 # C++ headers go to include/amaxscope/, and their includes are written so: <amaxscope/runtime/session.hpp>. In a program
 # `core/error.hpp` may be its own.
@@ -41,12 +68,17 @@ foreach(folder IN LISTS header_folders)
   list(APPEND public_headers ${found})
 endforeach()
 list(FILTER public_headers EXCLUDE REGEX "^kernels/(cpu|cuda)/|session_impl\\.hpp$")
+list(APPEND public_headers ${device_headers})
 install(CODE "
   set(AMAXSCOPE_SOURCE_DIR \"${PROJECT_SOURCE_DIR}\")
   set(AMAXSCOPE_HEADERS \"${public_headers}\")
   set(AMAXSCOPE_INCLUDE_DIR \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")")
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake)
 
+# What a component that is not there would have taken.
+set(AMAXSCOPE_WITHOUT_mpi "configure it with AMAXSCOPE_MPI=ON")
+set(AMAXSCOPE_WITHOUT_cuda "it needs nvcc 12.9 or newer: configure it with AMAXSCOPE_CUDA=ON, which says what is missing")
+set(AMAXSCOPE_WITHOUT_nccl "it needs NCCL ${AMAXSCOPE_NCCL_NEEDED} or newer: configure it with AMAXSCOPE_NCCL=ON, which says what is missing")
 set(AMAXSCOPE_HAS_EVENTS OFF)
 if(TARGET amaxscope_events)
   set(AMAXSCOPE_HAS_EVENTS ON)

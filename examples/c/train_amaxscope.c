@@ -37,7 +37,7 @@ typedef struct Linear {
 } Linear;
 
 static amaxscope_view view(float* data, int rows, int cols) {
-  return (amaxscope_view){data, AMAXSCOPE_F32, rows, cols, 0};
+  return (amaxscope_view){.data = data, .dtype = AMAXSCOPE_F32, .rows = rows, .cols = cols};
 }
 
 static MPI_Comm tp, dp;

@@ -49,22 +49,34 @@ class CudaBackend final : public DeviceBackend {
  public:
   explicit CudaBackend(CudaBackendOptions options)
       : device_(options.device),
-        pool_(options.device),
+        allocator_(std::move(options.allocator)),
         staging_(make_cuda_host_staging(options.device)),
-        kernels_(std::move(options)) {}
+        kernels_(std::move(options)) {
+    if (!allocator_) pool_.emplace(device_);
+  }
 
   [[nodiscard]] Device device() const noexcept override { return {DeviceKind::kCuda, device_}; }
   [[nodiscard]] void* allocate(std::size_t bytes, Stream stream) override {
     const CudaDeviceScope scope(device_);
+    if (allocator_) {
+      void* const memory = allocator_->allocate(bytes, stream);
+      of_program_.emplace(memory, bytes);
+      return memory;
+    }
     const CaptureId capture = capture_of(stream);
     if (capture == kNoCapture) free_deferred();
     void* memory = nullptr;
-    check_cuda(cudaMallocFromPoolAsync(&memory, bytes, pool_.get(), handle_of(stream)),
+    check_cuda(cudaMallocFromPoolAsync(&memory, bytes, pool_->get(), handle_of(stream)),
                fmt::format("cudaMallocFromPoolAsync of {} bytes", bytes));
     if (capture != kNoCapture) of_graphs_.emplace(memory, capture);
     return memory;
   }
   void free(void* memory, Stream stream) noexcept override {
+    if (allocator_) {
+      const auto found = of_program_.extract(memory);
+      allocator_->free(memory, found.mapped(), stream);
+      return;
+    }
     CaptureId capture = kNoCapture;
     try {
       capture = capture_of(stream);
@@ -131,7 +143,9 @@ class CudaBackend final : public DeviceBackend {
   }
 
   int device_;
-  MemoryPool pool_;
+  std::optional<DeviceAllocator> allocator_;
+  std::optional<MemoryPool> pool_;           ///< without an allocator
+  std::map<void*, std::size_t> of_program_;  ///< what the allocator gave, and how much of it
   std::shared_ptr<HostStaging> staging_;
   CudaKernels kernels_;
   std::multimap<void*, CaptureId> of_graphs_;  ///< what was allocated in captures and not given back

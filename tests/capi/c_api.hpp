@@ -56,7 +56,9 @@ struct Matrix {
     std::normal_distribution<float> normal;
     for (float& value : values) value = normal(engine);
   }
-  [[nodiscard]] amaxscope_view view() { return {values.data(), AMAXSCOPE_F32, rows, cols, 0}; }
+  [[nodiscard]] amaxscope_view view() {
+    return {values.data(), AMAXSCOPE_F32, rows, cols, 0, nullptr, nullptr};
+  }
 
   std::int64_t rows;
   std::int64_t cols;
@@ -69,6 +71,14 @@ inline Quantized quantize(amaxscope_layer* layer, amaxscope_tensor tensor, Matri
   amaxscope_quantized* quantized = nullptr;
   EXPECT_OK(amaxscope_quantize(layer, tensor, &view, directions, nullptr, &quantized));
   return Quantized(quantized);
+}
+
+/// A view of a direction, written by the library.
+inline amaxscope_operand operand_of(const Quantized& quantized, unsigned direction) {
+  amaxscope_operand operand = {};
+  operand.size = sizeof operand;
+  EXPECT_OK(amaxscope_get_operand(quantized.get(), direction, &operand));
+  return operand;
 }
 
 inline std::string format_name(const Quantized& quantized, unsigned direction) {

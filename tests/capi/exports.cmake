@@ -1,5 +1,5 @@
-# Fails unless LIBRARY exports exactly the functions that HEADER declares.
-# usage: cmake -D NM=<nm> -D LIBRARY=<libamaxscope.so> -D HEADER=<amaxscope.h> -P exports.cmake
+# Fails unless LIBRARY exports exactly the functions that HEADER declares, of which there are at least LEAST.
+# usage: cmake -D NM=<nm> -D LIBRARY=<libamaxscope.so> -D HEADER=<amaxscope.h> -D LEAST=20 -P exports.cmake
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND ${NM} --dynamic --defined-only --format=posix ${LIBRARY} OUTPUT_VARIABLE listing
                 COMMAND_ERROR_IS_FATAL ANY)
@@ -18,7 +18,7 @@ endforeach()
 list(SORT exported)
 list(SORT declared)
 list(LENGTH declared count)
-if(count LESS 20)
+if(count LESS LEAST)
   message(FATAL_ERROR "only ${count} functions were found in ${HEADER}")
 endif()
 if(NOT "${exported}" STREQUAL "${declared}")

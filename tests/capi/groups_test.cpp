@@ -125,10 +125,8 @@ TEST(CApiGroups, ASessionOverAProgramsCollectives) {
     ASSERT_OK(amaxscope_register(session.get(), &layer_options, &layer));
     Matrix x(4, 8);
     x.values[0] = 16.0F;
-    amaxscope_operand operand = {};
-    ASSERT_OK(
-        amaxscope_get_operand(quantize(layer, AMAXSCOPE_ACTIVATION, x).get(), AMAXSCOPE_ROWWISE, &operand));
-    EXPECT_EQ(operand.scale_inv, 1.0F / 28.0F);
+    const Quantized quantized = quantize(layer, AMAXSCOPE_ACTIVATION, x);
+    EXPECT_EQ(operand_of(quantized, AMAXSCOPE_ROWWISE).scale_inv, 1.0F / 28.0F);
     EXPECT_OK(amaxscope_step(session.get()));
   }
   EXPECT_GE(pair.released, 2);  // the group, and what the session made of it

@@ -9,12 +9,6 @@ namespace {
 
 using testing::HasSubstr;
 
-amaxscope_operand operand_of(const Quantized& quantized, unsigned direction) {
-  amaxscope_operand operand = {};
-  EXPECT_OK(amaxscope_get_operand(quantized.get(), direction, &operand));
-  return operand;
-}
-
 std::vector<float> values_of(const Quantized& quantized, unsigned direction, std::int64_t rows,
                              std::int64_t cols) {
   Matrix out(rows, cols);
@@ -274,6 +268,7 @@ TEST(CApiLayers, KeepsADirectionAndMakesTheOther) {
   const Quantized quantized = quantize(layer, AMAXSCOPE_ACTIVATION, x, AMAXSCOPE_ROWWISE);
   EXPECT_OK(amaxscope_keep(quantized.get(), AMAXSCOPE_COLUMNWISE));
   amaxscope_operand operand = {};
+  operand.size = sizeof operand;
   EXPECT_EQ(amaxscope_get_operand(quantized.get(), AMAXSCOPE_ROWWISE, &operand), AMAXSCOPE_ERROR_USAGE);
   EXPECT_THAT(amaxscope_last_error(), HasSubstr("rowwise"));
   EXPECT_OK(amaxscope_get_operand(quantized.get(), AMAXSCOPE_COLUMNWISE, &operand));

@@ -68,7 +68,7 @@ static void forward(amaxscope_layer* layer, float* x, float* weight, int step) {
   amaxscope_view y_view = view_of(y, kRows, kOutputs);
   amaxscope_moment moment = {AMAXSCOPE_FORWARD, 0};
   amaxscope_quantized *activation, *weight_codes;
-  amaxscope_operand operand;
+  amaxscope_operand operand = {.size = sizeof operand};
   float least, most;
   char format[32];
   int i;

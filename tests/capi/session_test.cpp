@@ -147,39 +147,118 @@ TEST(CApiSession, TwoSessionsInTwoThreads) {
   other.join();
 }
 
-TEST(CApiSession, StateGoesOnAfterARestart) {
-  constexpr const char* kConfig = R"(all:
-  enabled: True
-  layers:
-    layer_types: [all]
-  transformer_engine:
-    Trends:
-      enabled: True
-      tensors: [activation]
-)";
-  const TemporaryFolder folder;
-  {
-    const Session session = open_session(kConfig);
-    amaxscope_layer* const layer = add_layer(session.get(), "fc1");
-    for (int step = 0; step < 5; ++step) {
-      Matrix x(4, 4);
-      quantize(layer, AMAXSCOPE_ACTIVATION, x);
-      EXPECT_OK(amaxscope_step(session.get()));
-    }
-    EXPECT_OK(amaxscope_save_state(session.get(), folder.path().c_str()));
-  }
-  const Session session = open_session(kConfig);
-  add_layer(session.get(), "fc1");
-  EXPECT_OK(amaxscope_load_state(session.get(), folder.path().c_str()));
-  EXPECT_EQ(amaxscope_iteration(session.get()), 5);
+TEST(CApiSession, TheVersionOfTheHeaderIsTheLibrarys) {
+  EXPECT_EQ(std::string(amaxscope_version()), std::to_string(AMAXSCOPE_VERSION_MAJOR) + '.' +
+                                                  std::to_string(AMAXSCOPE_VERSION_MINOR) + '.' +
+                                                  std::to_string(AMAXSCOPE_VERSION_PATCH));
 }
 
-TEST(CApiSession, StateOfARecipeIsRefusedByName) {
+TEST(CApiSession, KeepsTheWordsOfCodeThatAddsToTheLibrary) {
+  EXPECT_EQ(amaxscope_fail(AMAXSCOPE_ERROR_IO, "the disk is full"), AMAXSCOPE_ERROR_IO);
+  EXPECT_STREQ(amaxscope_last_error(), "the disk is full");
+  EXPECT_EQ(amaxscope_fail(AMAXSCOPE_ERROR_USAGE, nullptr), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_STREQ(amaxscope_last_error(), "");
+}
+
+TEST(CApiSession, APresetIsAConfig) {
   const TemporaryFolder folder;
-  const Session session = open_session(kStatistics);
-  add_layer(session.get(), "fc7", AMAXSCOPE_DELAYED);
-  EXPECT_EQ(amaxscope_save_state(session.get(), folder.path().c_str()), AMAXSCOPE_ERROR_USAGE);
-  EXPECT_THAT(amaxscope_last_error(), HasSubstr("fc7"));
+  amaxscope_options options = {};
+  options.size = sizeof options;
+  options.preset = "watch";
+  amaxscope_session* opened = nullptr;
+  ASSERT_OK(amaxscope_open(&options, &opened));
+  EXPECT_EQ(amaxscope_enabled(opened), 1);
+  EXPECT_OK(amaxscope_close(opened));
+  options.preset = "wach";
+  EXPECT_EQ(amaxscope_open(&options, &opened), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr("\"wach\"; there are watch, nan"));
+  options.preset = "watch";
+  options.config_text = "";
+  EXPECT_EQ(amaxscope_open(&options, &opened), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr("2 are given"));
+}
+
+TEST(CApiSession, StrictRefusesASectionWithoutALayer) {
+  amaxscope_options options = {};
+  options.size = sizeof options;
+  options.config_text =
+      "lost:\n  enabled: True\n  layers:\n    layer_name_regex_pattern: nowhere\n  transformer_engine:\n"
+      "    LogTensorStats:\n      enabled: True\n      tensors: [activation]\n      stats: [max]\n";
+  for (const int strict : {0, 1}) {
+    options.strict = strict;
+    amaxscope_session* opened = nullptr;
+    ASSERT_OK(amaxscope_open(&options, &opened));
+    add_layer(opened, "fc1");
+    EXPECT_EQ(amaxscope_step(opened), strict == 0 ? AMAXSCOPE_OK : AMAXSCOPE_ERROR_CONFIG);
+    amaxscope_close(opened);
+  }
+}
+
+TEST(CApiSession, AnotherConfigTakesOverWhileItRuns) {
+  amaxscope_options options = {};
+  options.size = sizeof options;
+  options.replaceable_config = 1;
+  options.poll_every = 1;
+  amaxscope_session* opened = nullptr;
+  ASSERT_OK(amaxscope_open(&options, &opened));
+  const Session session(opened);
+  amaxscope_layer* const layer = add_layer(opened, "fc1");
+  EXPECT_OK(amaxscope_step(opened));
+  EXPECT_EQ(amaxscope_active(layer), 0);
+  EXPECT_EQ(amaxscope_replace_config(opened, "all:\n  enabled: Tru\n"), AMAXSCOPE_ERROR_CONFIG);
+  EXPECT_OK(amaxscope_replace_config(opened, kStatistics));
+  EXPECT_EQ(amaxscope_active(layer), 0);  // waits for the poll
+  EXPECT_OK(amaxscope_step(opened));
+  EXPECT_EQ(amaxscope_iteration(opened), 2);
+  EXPECT_EQ(amaxscope_active(layer), 1);
+  const Session fixed = open_session(kStatistics);
+  EXPECT_EQ(amaxscope_replace_config(fixed.get(), kStatistics), AMAXSCOPE_ERROR_USAGE);
+}
+
+TEST(CApiSession, UpdatesAreObserved) {
+  const TemporaryFolder folder;
+  Session session = open_session(
+      "updates:\n  enabled: True\n  observe: fc1\n  transformer_engine:\n"
+      "    LogTensorStats:\n      enabled: True\n      stats: [update_ratio, adam_ratio]\n",
+      folder.path().string());
+  ASSERT_NE(session, nullptr);
+  Matrix weight(2, 2);
+  Matrix update(2, 2);
+  Matrix normalized(2, 2);
+  weight.values = {4.0F, -4.0F, 4.0F, 4.0F};
+  update.values = {0.5F, 0.5F, -0.5F, 0.5F};
+  normalized.values = {0.25F, -0.25F, 0.25F, 0.25F};
+  EXPECT_EQ(amaxscope_observes_update(session.get(), "fc1.weight", AMAXSCOPE_REPLICATED), 1);
+  const amaxscope_view before = weight.view();
+  const amaxscope_view added = update.view();
+  const amaxscope_view ratio = normalized.view();
+  EXPECT_OK(
+      amaxscope_observe_update(session.get(), "fc1.weight", &before, &added, AMAXSCOPE_REPLICATED, &ratio));
+  EXPECT_OK(amaxscope_step(session.get()));
+  EXPECT_EQ(
+      amaxscope_observe_update(session.get(), "fc1.weight", &before, nullptr, AMAXSCOPE_REPLICATED, nullptr),
+      AMAXSCOPE_ERROR_USAGE);
+  session.reset();
+  const std::string records = text_of(folder.path() / "metrics" / "rank_0.jsonl");
+  EXPECT_THAT(records, HasSubstr("\"update_ratio\":0.125"));
+  EXPECT_THAT(records, HasSubstr("\"adam_ratio\":0.25"));
+  const Session plain = open_session(nullptr);
+  EXPECT_EQ(amaxscope_observes_update(plain.get(), "fc1.weight", AMAXSCOPE_REPLICATED), 0);
+}
+
+TEST(CApiSession, AStreamWithoutADeviceIsRefused) {
+  const Session session = open_session(nullptr);
+  amaxscope_layer* const layer = add_layer(session.get(), "fc1");
+  Matrix x(2, 2);
+  amaxscope_view view = x.view();
+  view.stream = &view;
+  amaxscope_quantized* quantized = nullptr;
+  EXPECT_EQ(amaxscope_quantize(layer, AMAXSCOPE_ACTIVATION, &view, AMAXSCOPE_ROWWISE, nullptr, &quantized),
+            AMAXSCOPE_ERROR_USAGE);
+  EXPECT_THAT(amaxscope_last_error(), HasSubstr("x has a stream and no device"));
+  EXPECT_EQ(amaxscope_begin_capture(session.get(), nullptr, nullptr), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_STREQ(amaxscope_last_error(), "device is NULL");
+  amaxscope_device_free(nullptr);
 }
 
 }  // namespace
