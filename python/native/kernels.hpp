@@ -1,0 +1,10 @@
+// Arithmetic on tensors without a session.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace amaxscope::python {
+
+void add_kernels(pybind11::module_& module);
+
+}  // namespace amaxscope::python
