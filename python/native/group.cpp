@@ -37,6 +37,9 @@ struct Methods {
     const py::gil_scoped_acquire lock;
     try {
       return work(object->attr(method.data()));
+    } catch (const py::builtin_exception& error) {
+      throw Error(ErrorCode::kInternal,
+                  fmt::format("{} of the program's group failed: {}", method, error.what()));
     } catch (py::error_already_set& error) {
       const std::string text =
           fmt::format("{}: {}", py::str(error.type().attr("__name__")).cast<std::string>(),
@@ -81,7 +84,13 @@ class Lent {
       : view_(py::memoryview::from_buffer(const_cast<void*>(data), type.bytes, type.format, {count},
                                           {type.bytes}, readonly)) {}
   [[nodiscard]] const py::memoryview& view() const { return view_; }
-  void take_back() const { static_cast<void>(view_.attr("release")()); }
+  /// Raises BufferError when an array or a slice still looks there.
+  void take_back() const {
+    const auto* const own = reinterpret_cast<const PyMemoryViewObject*>(view_.ptr());
+    if (own->mbuf->exports > 1)
+      throw py::buffer_error("a part of the buffer is still in use; it is lent for the call only");
+    static_cast<void>(view_.attr("release")());
+  }
 
  private:
   py::memoryview view_;
