@@ -69,6 +69,8 @@ foreach(folder IN LISTS header_folders)
 endforeach()
 list(FILTER public_headers EXCLUDE REGEX "^kernels/(cpu|cuda)/|session_impl\\.hpp$")
 list(APPEND public_headers ${device_headers})
+# What the API reference is made of, too (tests/docs).
+set(AMAXSCOPE_PUBLIC_HEADERS ${public_headers} capi/amaxscope.h capi/amaxscope_mpi.h)
 install(CODE "
   set(AMAXSCOPE_SOURCE_DIR \"${PROJECT_SOURCE_DIR}\")
   set(AMAXSCOPE_HEADERS \"${public_headers}\")

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "features/builtin.hpp"
 #include "launch/commands.hpp"
+#include "launch/config_reference.hpp"
 #include "launch/plugins.hpp"
 #include "launch/text.hpp"
 #include "runtime/config/diagnostics.hpp"
@@ -17,26 +18,6 @@ namespace amaxscope::launch {
 namespace {
 
 constexpr std::size_t kWidth = 100;
-
-std::string_view type_name(KeyType type) {
-  switch (type) {
-    case KeyType::kBool:
-      return "bool";
-    case KeyType::kInteger:
-      return "int";
-    case KeyType::kNumber:
-      return "number";
-    case KeyType::kString:
-      return "string";
-    case KeyType::kStringList:
-      return "list of strings";
-    case KeyType::kStatList:
-      return "list of statistics";
-    case KeyType::kIntervalList:
-      return "list of [start, end]";
-  }
-  return "?";
-}
 
 std::string lists_of(const FeatureSchema& schema) {
   if (schema.free_tensor_names) return "tensors (free names)";
@@ -95,9 +76,13 @@ void print_overview(const FeatureRegistry& registry) {
   fmt::print("\n`amaxscope explain FEATURE` shows the keys of one.\n");
 }
 
-ExitStatus explain(const std::string& name, const std::vector<std::string>& plugins) {
+ExitStatus explain(const std::string& name, bool markdown, const std::vector<std::string>& plugins) {
   FeatureRegistry registry = builtin_features();
   load_plugins(plugins, /*announces=*/true, registry);
+  if (markdown) {
+    fmt::print("{}", config_reference(registry));
+    return kDone;
+  }
   if (name.empty()) {
     print_overview(registry);
     return kDone;
@@ -125,10 +110,15 @@ ExitStatus explain(const std::string& name, const std::vector<std::string>& plug
 Command add_explain(CLI::App& app) {
   CLI::App* subcommand = app.add_subcommand("explain", "the features a debug config may use, and their keys");
   auto name = std::make_shared<std::string>();
-  subcommand->add_option("FEATURE", *name, "one feature; none: an overview of all");
+  CLI::Option* feature = subcommand->add_option("FEATURE", *name, "one feature; none: an overview of all");
+  auto markdown = std::make_shared<bool>(false);
+  subcommand
+      ->add_flag("--markdown", *markdown, "every key of the YAML as a page, as in docs/reference/config.md")
+      ->excludes(feature);
   auto plugins = std::make_shared<std::vector<std::string>>();
   subcommand->add_option("--plugin", *plugins, kPluginHelp)->type_name("FILE")->expected(1)->take_all();
-  return {.app = subcommand, .run_alone = [name, plugins] { return explain(*name, *plugins); }};
+  return {.app = subcommand,
+          .run_alone = [name, markdown, plugins] { return explain(*name, *markdown, *plugins); }};
 }
 
 }  // namespace amaxscope::launch

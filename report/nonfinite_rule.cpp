@@ -19,8 +19,8 @@ Cause common_part() {
   Cause cause;
   cause.kind = "nonfinite";
   cause.actions = {
-      "start again from a state before that iteration with `--preset nan`: it writes the tensor and the "
-      "last ones before it to disk"};
+      "look into nonfinite/ and events/ of the log directory; if they are not there, start again with "
+      "`--preset nan` from a state before that iteration"};
   cause.expect = "the dump holds the tensor and what went into it; no NaN or Inf once its source is gone";
   return cause;
 }

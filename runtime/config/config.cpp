@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "runtime/config/feature_parser.hpp"
 #include "runtime/config/key_check.hpp"
+#include "runtime/config/structure_keys.hpp"
 #include "runtime/config/yaml_parser.hpp"
 
 namespace amaxscope {
@@ -176,14 +177,13 @@ void ConfigLoader::unknown(const ConfigValue::Member& member, bool base_namespac
     diagnostics_.error(member.position, fmt::format("feature {} stands under {}:", word, kFeatureNamespace));
     return;
   }
-  for (const std::string_view key :
-       {"layer_name_regex_pattern", "layer_types", "layer_numbers", "exact_layer_names"}) {
-    if (member.key == key) {
+  for (const StructureKey& key : layer_keys()) {
+    if (member.key == key.name) {
       diagnostics_.error(member.position, fmt::format("{} stands under layers:", word));
       return;
     }
   }
-  std::vector<std::string> words = {"enabled", "layers", "observe", std::string(kFeatureNamespace)};
+  std::vector<std::string> words = names_of(section_keys());
   for (const std::string& feature : feature_words(true)) words.push_back(feature);
   diagnostics_.error(member.position,
                      fmt::format("unknown key {} in a section{}", word, suggestion(member.key, words)));

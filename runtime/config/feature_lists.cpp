@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/config/key_check.hpp"
+#include "runtime/config/structure_keys.hpp"
 
 namespace amaxscope {
 
@@ -22,6 +23,10 @@ std::vector<std::string> gemm_words() {
   return words;
 }
 
+void append(std::vector<std::string>& words, std::span<const StructureKey> keys) {
+  for (const StructureKey& key : keys) words.emplace_back(key.name);
+}
+
 class ListReader {
  public:
   ListReader(const FeatureSchema& schema, Diagnostics& diagnostics)
@@ -30,8 +35,8 @@ class ListReader {
   FeatureLists read(const ConfigValue::Mapping& mapping) {
     FeatureLists lists;
     std::vector<std::string> words = {"enabled"};
-    if (schema_.takes_gemms) words.insert(words.end(), {"gemms", "gemms_struct"});
-    if (schema_.takes_tensors) words.insert(words.end(), {"tensors", "tensors_struct"});
+    if (schema_.takes_gemms) append(words, gemm_list_keys());
+    if (schema_.takes_tensors) append(words, tensor_list_keys());
     lists.keys = own_keys(mapping, words, schema_.name);
     if (schema_.takes_gemms) lists.gemms = gemms(mapping);
     if (schema_.takes_tensors) lists.tensors = tensors(mapping);
@@ -210,7 +215,8 @@ class ListReader {
     if (structured == nullptr) return from_names;
     for (const ConfigValue* entry : struct_entries(*structured, "tensor", "tensors")) {
       const ConfigValue* name = name_in(*entry, "tensor", "tensors_struct");
-      KeyValues keys = own_keys(*entry->as_mapping(), {"tensor"}, "an entry of tensors_struct");
+      KeyValues keys = own_keys(*entry->as_mapping(), {std::string(tensor_entry_key().name)},
+                                "an entry of tensors_struct");
       std::optional<TensorChoice> choice = name == nullptr ? std::nullopt : tensor(*name);
       if (!choice) continue;
       choice->is_struct = true;
@@ -248,8 +254,8 @@ class ListReader {
       }
     }
     if (structured == nullptr) return from_names;
-    std::vector<std::string> words = {"gemm"};
-    if (schema_.takes_tensors) words.insert(words.end(), {"tensors", "tensors_struct"});
+    std::vector<std::string> words = {std::string(gemm_entry_key().name)};
+    if (schema_.takes_tensors) append(words, tensor_list_keys());
     for (const ConfigValue* entry : struct_entries(*structured, "gemm", "gemms")) {
       const ConfigValue* name = name_in(*entry, "gemm", "gemms_struct");
       KeyValues keys = own_keys(*entry->as_mapping(), words, "an entry of gemms_struct");

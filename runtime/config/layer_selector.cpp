@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "runtime/config/structure_keys.hpp"
 
 namespace amaxscope {
 
@@ -112,11 +113,7 @@ class Parser {
   Diagnostics& diagnostics_;
 };
 
-const std::vector<std::string>& selector_keys() {
-  static const std::vector<std::string> kKeys = {"layer_name_regex_pattern", "layer_types", "layer_numbers",
-                                                 "exact_layer_names"};
-  return kKeys;
-}
+std::vector<std::string> selector_keys() { return names_of(layer_keys()); }
 
 std::optional<std::vector<std::string>> Parser::strings(const ConfigValue::Member& member) {
   ConfigValue::List entries;

@@ -12,9 +12,9 @@ struct PcrePattern {
   std::vector<std::size_t> origin;  ///< for each byte of text, the offset in the Python pattern it comes from
 };
 
-/// The two dialects agree on almost everything; what differs is rewritten (\Z, \v, \uXXXX, {,n}, "[" in a
-/// set) or, where Python has no such construct, refused as Python refuses it, so that a pattern never means
-/// something else here. Throws Error(kConfig) with the offset.
+/// The two dialects agree on almost everything; what differs is rewritten (the escapes Z, v and uXXXX, the
+/// repetition {,n}, "[" in a set) or, where Python has no such construct, refused as Python refuses it, so
+/// that a pattern never means something else here. Throws Error(kConfig) with the offset.
 PcrePattern python_to_pcre(std::string_view pattern);
 
 }  // namespace amaxscope

@@ -97,7 +97,7 @@ TEST_F(Scripts, EachIsSoundShell) {
 }
 
 TEST_F(Scripts, EachExplainsItself) {
-  for (const char* script : {"install_deps", "quickstart", "recipe_table", "excerpts", "page_picture", "test",
+  for (const char* script : {"install_deps", "quickstart", "recipe_table", "docs", "page_picture", "test",
                              "mpirun", "mpirun_local", "srun"}) {
     const ProgramResult result =
         run_program({std::string(AMAXSCOPE_SOURCE_DIR "/launch/") + script, "--help"});
