@@ -1,7 +1,6 @@
 #include "kernels/cast.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "kernels/codec/narrow.hpp"
@@ -97,31 +96,16 @@ void cast_transpose_to_fp8(const TensorView& x, const TensorView& scale, const M
   auto* codes = cpu::data_of<std::uint8_t>(out);
   auto* transposed = cpu::data_of<std::uint8_t>(out_transposed);
   const cpu::Store store = cpu::store_for(2 * rows * cols);
-  // A tile of codes that stays in L2 while its rows leave as they are and as columns. Its rows are further
-  // apart than a power of two, or they would share the sets of the cache.
-  constexpr std::size_t kRows = 128;
-  constexpr std::size_t kCols = 256;
-  constexpr std::size_t kStride = kCols + 64;
+  constexpr std::size_t kRows = 256;  // of a band, which one thread makes
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
-    const auto& loops = cpu::loops();
-    const auto& format = loops.of<T>().format(out.dtype());
+    const auto loop = cpu::loops().of<T>().format(out.dtype()).encode_transpose;
     const T* values = cpu::data_of<T>(x);
     cpu::Pieces(x, (rows + kRows - 1) / kRows)
         .run([&](std::size_t, std::size_t first_band, std::size_t end_band) {
-          alignas(64) std::array<std::uint8_t, kRows * kStride> tile;
-          for (std::size_t row = first_band * kRows; row < std::min(end_band * kRows, rows); row += kRows) {
-            const std::size_t height = std::min(kRows, rows - row);
-            for (std::size_t col = 0; col < cols; col += kCols) {
-              const std::size_t width = std::min(kCols, cols - col);
-              for (std::size_t i = 0; i < height; ++i) {
-                const std::size_t first = (row + i) * cols + col;
-                format.encode(values + first, width, factor, tile.data() + i * kStride, cpu::Store::kCached);
-                loops.copy(tile.data() + i * kStride, width, codes + first, store);
-              }
-              loops.transpose(tile.data(), kStride, height, width, transposed + col * rows + row, rows,
-                              store);
-            }
-          }
+          const std::size_t first = first_band * kRows;
+          const std::size_t height = std::min(end_band * kRows, rows) - std::min(first, rows);
+          loop(values + first * cols, height, cols, factor, codes + first * cols, transposed + first, rows,
+               store);
         });
   });
 }

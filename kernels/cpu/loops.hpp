@@ -34,6 +34,9 @@ template <class T>
 struct FormatLoops {
   /// codes[i] = fp8(RN(x[i] * scale))
   void (*encode)(const T* x, std::size_t count, float scale, std::uint8_t* codes, Store store);
+  /// The codes of a matrix and their transpose: transposed[col * transposed_stride + row].
+  void (*encode_transpose)(const T* x, std::size_t rows, std::size_t cols, float scale, std::uint8_t* codes,
+                           std::uint8_t* transposed, std::size_t transposed_stride, Store store);
   /// codes[i] = fp8(RN(x[i] * scales[i]))
   void (*encode_scaled)(const T* x, std::size_t count, const float* scales, std::uint8_t* codes);
   /// Blocks of 32 elements as quantize_mxfp8 makes them: scales[b] and the codes of each.
@@ -64,14 +67,13 @@ struct ElementLoops {
 };
 
 struct Loops {
-  std::string_view name;  ///< "reference", "avx2", "avx512", "neon"
+  std::string_view name;  ///< "reference", "avx2", "avx512", "avx512_vbmi", "neon"
   ElementLoops<float> f32;
   ElementLoops<BF16> bf16;
-  ElementLoops<F16> f16;  ///< decode: the reference's in every table
+  ElementLoops<F16> f16;
   /// out[col * out_stride + row] = in[row * in_stride + col]
   void (*transpose)(const std::uint8_t* in, std::size_t in_stride, std::size_t rows, std::size_t cols,
                     std::uint8_t* out, std::size_t out_stride, Store store);
-  void (*copy)(const std::uint8_t* in, std::size_t count, std::uint8_t* out, Store store);
 
   template <class T>
   [[nodiscard]] constexpr const ElementLoops<T>& of() const noexcept {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <limits>
 
 #include "kernels/codec/e8m0.hpp"
@@ -55,6 +54,20 @@ void encode(const T* x, std::size_t count, float scale, std::uint8_t* codes, Sto
   for (std::size_t i = 0; i < count; ++i) codes[i] = encode_fp8<kFormat>(to_float(x[i]) * scale);
 }
 
+void transpose(const std::uint8_t* in, std::size_t in_stride, std::size_t rows, std::size_t cols,
+               std::uint8_t* out, std::size_t out_stride, Store) {
+  for (std::size_t col = 0; col < cols; ++col) {
+    for (std::size_t row = 0; row < rows; ++row) out[col * out_stride + row] = in[row * in_stride + col];
+  }
+}
+
+template <DType kFormat, class T>
+void encode_transpose(const T* x, std::size_t rows, std::size_t cols, float scale, std::uint8_t* codes,
+                      std::uint8_t* transposed, std::size_t transposed_stride, Store store) {
+  encode<kFormat>(x, rows * cols, scale, codes, store);
+  transpose(codes, cols, rows, cols, transposed, transposed_stride, store);
+}
+
 template <DType kFormat, class T>
 void encode_scaled(const T* x, std::size_t count, const float* scales, std::uint8_t* codes) {
   for (std::size_t i = 0; i < count; ++i) codes[i] = encode_fp8<kFormat>(to_float(x[i]) * scales[i]);
@@ -86,20 +99,10 @@ void decode(const std::uint8_t* codes, std::size_t count, float scale_inv, T* x,
   for (std::size_t i = 0; i < count; ++i) x[i] = values[codes[i]];
 }
 
-void transpose(const std::uint8_t* in, std::size_t in_stride, std::size_t rows, std::size_t cols,
-               std::uint8_t* out, std::size_t out_stride, Store) {
-  for (std::size_t col = 0; col < cols; ++col) {
-    for (std::size_t row = 0; row < rows; ++row) out[col * out_stride + row] = in[row * in_stride + col];
-  }
-}
-
-void copy(const std::uint8_t* in, std::size_t count, std::uint8_t* out, Store) {
-  if (count != 0) std::memcpy(out, in, count);
-}
-
 template <DType kFormat, class T>
 constexpr FormatLoops<T> format_loops() {
   return {.encode = encode<kFormat, T>,
+          .encode_transpose = encode_transpose<kFormat, T>,
           .encode_scaled = encode_scaled<kFormat, T>,
           .encode_mx = encode_mx<kFormat, T>,
           .decode = decode<kFormat, T>,
@@ -122,7 +125,6 @@ constexpr Loops kReferenceLoops{.name = "reference",
                                 .f32 = element_loops<float>(),
                                 .bf16 = element_loops<BF16>(),
                                 .f16 = element_loops<F16>(),
-                                .transpose = transpose,
-                                .copy = copy};
+                                .transpose = transpose};
 
 }  // namespace amaxscope::cpu

@@ -11,22 +11,36 @@ namespace amaxscope::cpu {
 struct Loops;
 
 // Put the loops of one file into a table, one function for each target that a build has; Highway names the
-// namespaces.
+// namespaces. AVX3_DL is AVX-512 with lookups of bytes (AVX512_VBMI, since Ice Lake and Zen 4), for the files
+// that use them: those define HWY_WANT_AVX3_DL.
+namespace N_AVX3_DL {
+void put_encode(Loops& loops);
+void put_transpose(Loops& loops);
+}  // namespace N_AVX3_DL
 namespace N_AVX3 {
 void put_scan(Loops& loops);
 void put_encode(Loops& loops);
+void put_transpose(Loops& loops);
+void put_mx(Loops& loops);
+void put_decode(Loops& loops);
 void put_error(Loops& loops);
 void put_moments(Loops& loops);
 }  // namespace N_AVX3
 namespace N_AVX2 {
 void put_scan(Loops& loops);
 void put_encode(Loops& loops);
+void put_transpose(Loops& loops);
+void put_mx(Loops& loops);
+void put_decode(Loops& loops);
 void put_error(Loops& loops);
 void put_moments(Loops& loops);
 }  // namespace N_AVX2
 namespace N_NEON {
 void put_scan(Loops& loops);
 void put_encode(Loops& loops);
+void put_transpose(Loops& loops);
+void put_mx(Loops& loops);
+void put_decode(Loops& loops);
 void put_error(Loops& loops);
 void put_moments(Loops& loops);
 }  // namespace N_NEON

@@ -18,7 +18,8 @@
 
 // The fallback below AVX2 and NEON has one lane: it is the reference's task.
 #undef AMAXSCOPE_SIMD
-#define AMAXSCOPE_SIMD (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON)
+#define AMAXSCOPE_SIMD \
+  (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON)
 
 #if AMAXSCOPE_SIMD
 HWY_BEFORE_NAMESPACE();
@@ -36,8 +37,10 @@ using VFloat = hn::Vec<Floats>;
 using VWord = hn::Vec<Words>;
 using VShort = hn::Vec<Shorts>;
 using VDouble = hn::Vec<Doubles>;
+using VByte = hn::Vec<Bytes>;
 
 constexpr std::size_t kFloats = HWY_MAX_BYTES / sizeof(float);
+constexpr std::size_t kBytes = HWY_MAX_BYTES;
 constexpr std::size_t kDoubles = HWY_MAX_BYTES / sizeof(double);
 constexpr std::uint32_t kMagnitudeMask = 0x7FFFFFFFU;
 constexpr std::uint32_t kInfinity = 0x7F800000U;
@@ -144,10 +147,13 @@ HWY_INLINE VWord magnitude(VFloat x) {
 /// What a loop over `count` elements will read soon. A hardware prefetcher stops at the end of a page, and
 /// with many instructions to a cache line too few loads are under way without this.
 constexpr std::size_t kPrefetchAhead = 4096;
-template <std::size_t kBytes>
+template <std::size_t kSize>
+HWY_INLINE void prefetch_here(const void* soon) {
+  for (std::size_t i = 0; i < kSize; i += 64) hwy::Prefetch(static_cast<const char*>(soon) + i);
+}
+template <std::size_t kSize>
 HWY_INLINE void prefetch(const void* now) {
-  const auto* ahead = static_cast<const char*>(now) + kPrefetchAhead;
-  for (std::size_t i = 0; i < kBytes; i += 64) hwy::Prefetch(ahead + i);
+  prefetch_here<kSize>(static_cast<const char*>(now) + kPrefetchAhead);
 }
 
 }  // namespace HWY_NAMESPACE
