@@ -26,20 +26,34 @@ HWY_INLINE double added(const LaneArray& lanes) {
   return sum;
 }
 
-/// The elements of a vector of over_step(x) in double: action(values, part). Those of fp32 are loaded again,
-/// by halves: converting from memory is cheaper than taking a vector apart.
-HWY_INLINE void over_doubles(const float* x, VWord, std::size_t vector, auto&& action) {
+/// The elements of a vector of over_step(x) in double: action(values, part). They are loaded again, by
+/// halves: that is cheaper than taking a vector apart.
+HWY_INLINE void over_doubles(const float* x, std::size_t vector, auto&& action) {
   const hn::Rebind<float, Doubles> half;
   for (const std::size_t part : {2 * vector, 2 * vector + 1}) {
     action(hn::PromoteTo(Doubles(), hn::LoadU(half, x + part * kDoubles)), part);
   }
 }
-template <class T>
-HWY_INLINE void over_doubles(const T*, VShort patterns, std::size_t vector, auto&& action) {
-  over_floats<T>(patterns, vector, [&](VFloat value, std::size_t low, std::size_t high) HWY_ATTR {
-    action(hn::PromoteTo(Doubles(), hn::LowerHalf(hn::Half<Floats>(), value)), low);
-    action(hn::PromoteTo(Doubles(), hn::UpperHalf(hn::Half<Floats>(), value)), high);
-  });
+HWY_INLINE void over_doubles(const BF16* x, std::size_t vector, auto&& action) {
+  const hn::Half<Words> half;
+  const hn::Rebind<float, Doubles> floats;
+  for (const std::size_t first : {2 * vector * kFloats, (2 * vector + 1) * kFloats}) {
+    const auto pairs = hn::LoadU(half, reinterpret_cast<const std::uint32_t*>(x + first));
+    const std::size_t part = first % kLanes / kFloats;  // of even elements
+    action(hn::PromoteTo(Doubles(), hn::BitCast(floats, hn::ShiftLeft<16>(pairs))), part);
+    action(hn::PromoteTo(Doubles(), hn::BitCast(floats, hn::And(pairs, hn::Set(half, 0xFFFF0000U)))),
+           kVectorsOfLanes + part);
+  }
+}
+HWY_INLINE void over_doubles(const F16* x, std::size_t vector, auto&& action) {
+  const hn::Rebind<float, Doubles> floats;
+  const hn::Rebind<std::uint16_t, Doubles> shorts;
+  const hn::Rebind<hwy::float16_t, Doubles> halves;
+  for (std::size_t k = 4 * vector; k < 4 * vector + 4; ++k) {
+    const auto bits = hn::LoadU(shorts, reinterpret_cast<const std::uint16_t*>(x + k * kDoubles));
+    action(hn::PromoteTo(Doubles(), hn::PromoteTo(floats, hn::BitCast(halves, bits))),
+           k * kDoubles % kLanes / kDoubles);
+  }
 }
 
 HWY_INLINE std::uint32_t sum_of(VWord v) { return hn::GetLane(hn::SumOfLanes(Words(), v)); }
@@ -120,10 +134,12 @@ class Range {
   std::uint32_t least_ = ~0U;
 };
 
-/// Extremes and plain sums. The squares of fp32 are exact in double, so fusing changes nothing. False when
+/// Extremes and plain sums. The squares of fp32 are exact in double, so fusing changes nothing. Magnitudes
+/// are added as a product with 1, because adders are what the conversions to double wait for. False when
 /// there is something that is not finite.
 template <class T>
 HWY_INLINE bool plain_sums(const T* x, std::size_t count, TensorMoments& result) {
+  const auto one = hn::Set(Doubles(), 1.0);
   Range<T> range;
   Lanes sum;
   Lanes l1;
@@ -133,9 +149,9 @@ HWY_INLINE bool plain_sums(const T* x, std::size_t count, TensorMoments& result)
     prefetch<kStep<T> * sizeof(T)>(x + i);
     over_step(x + i, [&](auto patterns, std::size_t vector) HWY_ATTR {
       range.add(patterns);
-      over_doubles(x + i, patterns, vector, [&](VDouble v, std::size_t part) HWY_ATTR {
+      over_doubles(x + i, vector, [&](VDouble v, std::size_t part) HWY_ATTR {
         sum.parts[part] = hn::Add(sum.parts[part], v);
-        l1.parts[part] = hn::Add(l1.parts[part], hn::Abs(v));
+        l1.parts[part] = hn::MulAdd(hn::Abs(v), one, l1.parts[part]);
         squares.parts[part] = hn::MulAdd(v, v, squares.parts[part]);
       });
     });
@@ -167,8 +183,8 @@ HWY_INLINE Deviations deviations(const T* x, std::size_t count, double mean) {
   Lanes sums[kFourth ? 4 : 2];
   std::size_t i = 0;
   for (; i + kStep<T> <= count; i += kStep<T>) {
-    over_step(x + i, [&](auto patterns, std::size_t vector) HWY_ATTR {
-      over_doubles(x + i, patterns, vector, [&](VDouble v, std::size_t part) HWY_ATTR {
+    for (std::size_t vector = 0; vector < kVectorsOfLanes; ++vector) {
+      over_doubles(x + i, vector, [&](VDouble v, std::size_t part) HWY_ATTR {
         const auto difference = hn::Sub(v, m);
         const auto square = hn::Mul(difference, difference);
         sums[0].parts[part] = hn::Add(sums[0].parts[part], difference);
@@ -178,7 +194,7 @@ HWY_INLINE Deviations deviations(const T* x, std::size_t count, double mean) {
           sums[3].parts[part] = hn::Add(sums[3].parts[part], hn::Mul(square, square));
         }
       });
-    });
+    }
   }
   std::array<LaneArray, 4> lanes = {};
   for (std::size_t k = 0; k < (kFourth ? 4U : 2U); ++k) lanes[k] = sums[k].template in_order<T>();

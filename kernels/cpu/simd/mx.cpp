@@ -1,7 +1,6 @@
 // MXFP8: blocks of 32 elements under a power of two each.
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "kernels/cpu/simd/targets.hpp"
 
@@ -9,7 +8,6 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd/mx.cpp"
 #include <hwy/foreach_target.h>
 
-#include "kernels/codec/e8m0.hpp"
 #include "kernels/codec/scale.hpp"
 #include "kernels/cpu/simd/encode-inl.hpp"
 #include "kernels/cpu/simd/extremes-inl.hpp"
@@ -20,7 +18,7 @@ namespace amaxscope::cpu {
 namespace HWY_NAMESPACE {
 
 constexpr std::size_t kMx = 32;
-constexpr std::size_t kGroup = 16;  // blocks whose scales are made together
+constexpr std::size_t kGroup = kFloats;  // blocks whose scales are made together, one in each word
 
 /// Of a block's magnitudes as patterns of T: maxima of some of them in each word.
 HWY_INLINE VWord maxima(const float* x) {
@@ -46,50 +44,79 @@ HWY_INLINE VWord maxima(const T* x) {
   return hn::Max(hn::ShiftRight<16>(pairs), hn::And(pairs, hn::Set(Words(), 0xFFFFU)));
 }
 
-/// The largest words of four vectors, in their order.
-HWY_INLINE void store_maxima(VWord a, VWord b, VWord c, VWord e, std::uint32_t* out) {
+/// The largest of four blocks in their order, in four words. kAhead: more blocks follow in memory.
+template <bool kAhead, class T>
+HWY_INLINE auto largest_of_four(const T* x) {
   const Words d;
   const hn::Repartition<std::uint64_t, Words> wide;
+  if constexpr (kAhead) prefetch<4 * kMx * sizeof(T)>(x);
+  const auto a = maxima(x);
+  const auto b = maxima(x + kMx);
+  const auto c = maxima(x + 2 * kMx);
+  const auto e = maxima(x + 3 * kMx);
   const auto ab = hn::BitCast(wide, hn::Max(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
   const auto ce = hn::BitCast(wide, hn::Max(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e)));
   const auto all = hn::Max(hn::BitCast(d, hn::InterleaveLower(wide, ab, ce)),
                            hn::BitCast(d, hn::InterleaveUpper(wide, ab, ce)));
-  const hn::Half<Words> half;
   if constexpr (kFloats == 4) {
-    hn::StoreU(all, d, out);
+    return all;
   } else {
+    const hn::Half<Words> half;
     const auto halves = hn::Max(hn::LowerHalf(half, all), hn::UpperHalf(half, all));
     if constexpr (kFloats == 8) {
-      hn::StoreU(halves, half, out);
+      return halves;
     } else {
       const hn::Half<hn::Half<Words>> quarter;
-      hn::StoreU(hn::Max(hn::LowerHalf(quarter, halves), hn::UpperHalf(quarter, halves)), quarter, out);
+      return hn::Max(hn::LowerHalf(quarter, halves), hn::UpperHalf(quarter, halves));
     }
   }
 }
 
-/// Scales of kGroup blocks, and what the elements of each are multiplied by.
-struct Scales {
-  alignas(64) std::array<std::uint32_t, kGroup> bytes;
-  alignas(64) std::array<float, kGroup> multipliers;
-};
-
-/// From amaxes as fp32 bits, none of them NaN: encode_e8m0 and e8m0_encode_multiplier.
-template <DType kFormat>
-HWY_INLINE void make_scales(const std::array<std::uint32_t, kGroup>& amaxes, Scales& scales) {
-  const Words d;
-  for (std::size_t i = 0; i < kGroup; i += kFloats) {
-    const auto amax = hn::BitCast(Floats(), hn::Load(d, amaxes.data() + i));
-    const auto bits = hn::BitCast(d, hn::Mul(amax, hn::Set(Floats(), 1.0F / fp8_max(kFormat))));
-    const auto above = hn::ShiftRight<23>(hn::Add(bits, hn::Set(d, 0x7FFFFFU)));
-    // 0x400000 as a subnormal is 2^-127, which byte 0 stands for.
-    const auto byte =
-        hn::IfThenElseZero(hn::Gt(bits, hn::Set(d, 0x400000U)), hn::Min(above, hn::Set(d, 254U)));
-    hn::Store(byte, d, scales.bytes.data() + i);
-    const auto power = hn::ShiftLeft<23>(hn::Sub(hn::Set(d, 254U), byte));
-    hn::Store(hn::BitCast(Floats(), hn::Max(power, hn::Set(d, 0x00400000U))), Floats(),
-              scales.multipliers.data() + i);
+/// Patterns of T in words as fp32 bits.
+template <class T>
+HWY_INLINE VWord as_fp32(VWord patterns) {
+  if constexpr (std::is_same_v<T, float>) {
+    return patterns;
+  } else if constexpr (std::is_same_v<T, BF16>) {
+    return hn::ShiftLeft<16>(patterns);
+  } else {
+    const auto narrow = hn::DemoteTo(hn::Half<Shorts>(), hn::BitCast(hn::RebindToSigned<Words>(), patterns));
+    return hn::BitCast(Words(), widened_f16(narrow));
   }
+}
+
+/// The largest magnitudes of kGroup blocks as fp32 bits; above those of Inf where there is a NaN.
+template <bool kAhead, class T>
+HWY_INLINE VWord largest_of_blocks(const T* x) {
+  const Words d;
+  constexpr std::size_t kFour = 4 * kMx;
+  if constexpr (kFloats == 4) {
+    return as_fp32<T>(largest_of_four<kAhead>(x));
+  } else if constexpr (kFloats == 8) {
+    return as_fp32<T>(hn::Combine(d, largest_of_four<kAhead>(x + kFour), largest_of_four<kAhead>(x)));
+  } else {
+    const hn::Half<Words> half;
+    const auto low = hn::Combine(half, largest_of_four<kAhead>(x + kFour), largest_of_four<kAhead>(x));
+    const auto high =
+        hn::Combine(half, largest_of_four<kAhead>(x + 3 * kFour), largest_of_four<kAhead>(x + 2 * kFour));
+    return as_fp32<T>(hn::Combine(d, high, low));
+  }
+}
+
+/// encode_e8m0 of what amaxes, none of them NaN, are to the largest code.
+template <DType kFormat>
+HWY_INLINE VWord scale_bytes(VWord amaxes) {
+  const Words d;
+  const auto bits =
+      hn::BitCast(d, hn::Mul(hn::BitCast(Floats(), amaxes), hn::Set(Floats(), 1.0F / fp8_max(kFormat))));
+  const auto above = hn::ShiftRight<23>(hn::Add(bits, hn::Set(d, 0x7FFFFFU)));
+  // 0x400000 as a subnormal is 2^-127, which byte 0 stands for.
+  return hn::IfThenElseZero(hn::Gt(bits, hn::Set(d, 0x400000U)), hn::Min(above, hn::Set(d, 254U)));
+}
+/// e8m0_encode_multiplier of each, as bits.
+HWY_INLINE VWord multipliers_of(VWord bytes) {
+  const Words d;
+  return hn::Max(hn::ShiftLeft<23>(hn::Sub(hn::Set(d, 254U), bytes)), hn::Set(d, 0x00400000U));
 }
 
 /// Codes of bf16 in its own width: under a power of two only the exponent changes, and dropping bits of the
@@ -114,7 +141,12 @@ class ShortCodes {
     return true;
   }
   /// Scales under which a normal code is that of a normal bf16, and nothing is infinite.
-  static HWY_INLINE bool regular(std::uint32_t scale) { return scale > Traits::kBias && scale < 254; }
+  static HWY_INLINE bool regular(VWord scales) {
+    const Words d;
+    const auto outside = hn::Or(hn::Gt(scales, hn::Set(d, 253U)),
+                                hn::Gt(hn::Set(d, static_cast<std::uint32_t>(Traits::kBias) + 1U), scales));
+    return hn::AllFalse(d, outside);
+  }
 
  private:
   static constexpr std::size_t kShorts = 2 * kFloats;
@@ -154,34 +186,30 @@ HWY_INLINE bool make_short([[maybe_unused]] bool regular, [[maybe_unused]] const
   }
 }
 
-template <DType kFormat, class T>
+template <DType kFormat, bool kAhead, class T>
 HWY_INLINE void encode_group(const T* x, std::uint8_t* codes, std::uint8_t* scales) {
-  alignas(64) std::array<std::uint32_t, kGroup> amaxes;
-  for (std::size_t block = 0; block < kGroup; block += 4) {
-    const T* four = x + block * kMx;
-    prefetch<4 * kMx * sizeof(T)>(four);
-    store_maxima(maxima(four), maxima(four + kMx), maxima(four + 2 * kMx), maxima(four + 3 * kMx),
-                 amaxes.data() + block);
-  }
-  bool regular = true;
-  for (std::size_t block = 0; block < kGroup; ++block) {
-    std::uint32_t& amax = amaxes[block];
-    amax = PatternOf<T>::as_fp32(static_cast<typename PatternOf<T>::Bits>(amax));
-    if (HWY_UNLIKELY(amax > kInfinity)) {
-      amax = kReferenceLoops.of<T>().amax(x + block * kMx, kMx);
-      regular = false;
+  const Words d;
+  VWord amaxes = largest_of_blocks<kAhead>(x);
+  const bool has_nan = !hn::AllFalse(d, hn::Gt(amaxes, hn::Set(d, kInfinity)));
+  if (HWY_UNLIKELY(has_nan)) {
+    alignas(64) std::array<std::uint32_t, kGroup> without;
+    for (std::size_t block = 0; block < kGroup; ++block) {
+      without[block] = kReferenceLoops.of<T>().amax(x + block * kMx, kMx);
     }
+    amaxes = hn::Load(d, without.data());
   }
-  Scales made;
-  make_scales<kFormat>(amaxes, made);
-  for (std::size_t block = 0; block < kGroup; ++block) {
-    scales[block] = static_cast<std::uint8_t>(made.bytes[block]);
-    regular = regular && ShortCodes<kFormat>::regular(made.bytes[block]);
-  }
+  const auto bytes = scale_bytes<kFormat>(amaxes);
+  const hn::Rebind<std::uint8_t, Words> narrow;
+  hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(hn::RebindToSigned<Words>(), bytes)), narrow, scales);
+  const bool regular = !has_nan && ShortCodes<kFormat>::regular(bytes);
+  alignas(64) std::array<std::uint32_t, kGroup> of_blocks;
+  alignas(64) std::array<float, kGroup> multipliers;
+  hn::Store(bytes, d, of_blocks.data());
+  hn::Store(hn::BitCast(Floats(), multipliers_of(bytes)), Floats(), multipliers.data());
   for (std::size_t i = 0; i < kGroup * kMx; i += kBytes) {
-    if (make_short<kFormat>(regular, x + i, made.bytes.data() + i / kMx, codes + i)) continue;
+    if (make_short<kFormat>(regular, x + i, of_blocks.data() + i / kMx, codes + i)) continue;
     hn::StoreU(encode_bytes<kFormat>([&](std::size_t at) HWY_ATTR {
-                 return hn::Mul(load(x + i + at), hn::Set(Floats(), made.multipliers[(i + at) / kMx]));
+                 return hn::Mul(load(x + i + at), hn::Set(Floats(), multipliers[(i + at) / kMx]));
                }),
                Bytes(), codes + i);
   }
@@ -191,7 +219,7 @@ template <DType kFormat, class T>
 void encode_mx(const T* x, std::size_t blocks, std::uint8_t* codes, std::uint8_t* scales) {
   std::size_t block = 0;
   for (; block + kGroup <= blocks; block += kGroup) {
-    encode_group<kFormat>(x + block * kMx, codes + block * kMx, scales + block);
+    encode_group<kFormat, true>(x + block * kMx, codes + block * kMx, scales + block);
   }
   const std::size_t rest = blocks - block;
   if (rest == 0) return;
@@ -199,7 +227,7 @@ void encode_mx(const T* x, std::size_t blocks, std::uint8_t* codes, std::uint8_t
   std::array<std::uint8_t, kGroup * kMx> padded_codes;
   std::array<std::uint8_t, kGroup> padded_scales;
   std::copy_n(x + block * kMx, rest * kMx, padded.begin());
-  encode_group<kFormat>(padded.data(), padded_codes.data(), padded_scales.data());
+  encode_group<kFormat, false>(padded.data(), padded_codes.data(), padded_scales.data());
   std::copy_n(padded_codes.begin(), rest * kMx, codes + block * kMx);
   std::copy_n(padded_scales.begin(), rest, scales + block);
 }
