@@ -2,11 +2,40 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "report/json_values.hpp"
 
 namespace amaxscope::launch {
+
+namespace {
+
+struct Folder {
+  std::string_view name;
+  std::string_view holds;
+};
+
+// What only some configs write.
+constexpr std::array<Folder, 4> kFolders = {{
+    {"tensorboard/", "the same for TensorBoard"},
+    {"tensor_dumps/", "tensors, by rank and iteration"},
+    {"nonfinite/", "the first NaN or Inf of each rank"},
+    {"events/", "what led to what the ranks agreed on, and its tensors"},
+}};
+
+std::string folders_in(const std::filesystem::path& log_dir) {
+  std::string text;
+  for (const Folder& folder : kFolders) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(log_dir / folder.name, ignored))
+      text += fmt::format("  {:<62}  {}\n", folder.name, folder.holds);
+  }
+  return text;
+}
+
+}  // namespace
 
 std::string as_text(const TrainSummary& summary) {
   std::string text = fmt::format(
@@ -32,6 +61,7 @@ std::string as_text(const TrainSummary& summary) {
   text +=
       "  metrics/rank_0.jsonl                                            the same numbers as JSON lines\n";
   text += "  run.json                                                        what ran, and how\n";
+  text += folders_in(summary.log_dir);
   return text + (summary.verdict_text.empty() ? "" : "\n" + summary.verdict_text);
 }
 

@@ -29,7 +29,8 @@ struct TrainSummary {
   std::string verdict_json = {};  ///< an object; empty without a verdict
 };
 
-/// A few lines for a person: first and last loss, traffic, where the logs are, the verdict.
+/// A few lines for a person: first and last loss, traffic, where the logs are (log_dir is looked into for
+/// what only some configs write), the verdict.
 std::string as_text(const TrainSummary& summary);
 
 /// One JSON object in one line. A loss that is not finite is "NaN", "Infinity" or "-Infinity";

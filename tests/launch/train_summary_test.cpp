@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+
+#include "tests/support/temporary_folder.hpp"
 
 namespace amaxscope::launch {
 namespace {
@@ -61,6 +64,15 @@ TEST(TrainSummary, TextNamesLossesTrafficAndLogs) {
   TrainSummary staged = summary();
   staged.pp = 2;
   EXPECT_THAT(as_text(staged), HasSubstr("on 4 ranks (tp 2, pp 2), recipe delayed"));
+}
+
+TEST(TrainSummary, TextNamesTheFoldersThatAreThere) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() / "nonfinite");
+  TrainSummary dumped = summary();
+  dumped.log_dir = folder.path().string();
+  EXPECT_THAT(as_text(dumped), HasSubstr("\n  nonfinite/  "));
+  EXPECT_THAT(as_text(dumped), Not(HasSubstr("events/")));
 }
 
 }  // namespace
