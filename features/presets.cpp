@@ -23,14 +23,19 @@ watch:
       tensors: [activation, weight, gradient]
       stats: [cur_amax, nan, inf]
       freq: 100
+    Trends:
+      enabled: True
+      tensors: [activation, gradient]
+      freq: 100
+watch_codes:
+  enabled: True
+  layers:
+    layer_types: [all]
+  transformer_engine:
     LogFp8TensorStats:
       enabled: True
       tensors: [activation, weight, gradient]
       stats: [saturated%, saturated_energy%, flushed%, flushed_energy%]
-      freq: 100
-    Trends:
-      enabled: True
-      tensors: [activation, gradient]
       freq: 100
 )";
 
