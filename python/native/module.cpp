@@ -7,6 +7,7 @@
 #include "python/native/kernels.hpp"
 #include "python/native/quantized.hpp"
 #include "python/native/session.hpp"
+#include "python/native/statistics.hpp"
 #include "python/native/view.hpp"
 
 PYBIND11_MODULE(_native, module) {
@@ -21,4 +22,5 @@ PYBIND11_MODULE(_native, module) {
   add_session(module);
   add_layer(module);
   add_kernels(module);
+  add_statistics(module);
 }
