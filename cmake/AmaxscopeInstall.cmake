@@ -70,7 +70,7 @@ endforeach()
 list(FILTER public_headers EXCLUDE REGEX "^kernels/(cpu|cuda)/|session_impl\\.hpp$")
 list(APPEND public_headers ${device_headers})
 # What the API reference is made of, too (tests/docs).
-set(AMAXSCOPE_PUBLIC_HEADERS ${public_headers} capi/amaxscope.h capi/amaxscope_mpi.h)
+set(AMAXSCOPE_PUBLIC_HEADERS ${public_headers} ${c_headers})
 install(CODE "
   set(AMAXSCOPE_SOURCE_DIR \"${PROJECT_SOURCE_DIR}\")
   set(AMAXSCOPE_HEADERS \"${public_headers}\")

@@ -98,7 +98,7 @@ TEST_F(Scripts, EachIsSoundShell) {
 
 TEST_F(Scripts, EachExplainsItself) {
   for (const char* script : {"install_deps", "quickstart", "recipe_table", "docs", "page_picture", "test",
-                             "mpirun", "mpirun_local", "srun"}) {
+                             "package_tarball", "mpirun", "mpirun_local", "srun"}) {
     const ProgramResult result =
         run_program({std::string(AMAXSCOPE_SOURCE_DIR "/launch/") + script, "--help"});
     EXPECT_EQ(result.status, 0) << script << result.err;
