@@ -35,6 +35,7 @@ struct Data {
         codes(DType::kE4M3, {rows, cols}, {}, stream()),
         codes_e5m2(DType::kE5M2, {rows, cols}),
         transposed(DType::kE4M3, {cols, rows}),
+        fp4(DType::kE2M1, {rows, cols}),
         scratch(DType::kF32, {rows, cols}),
         scale(Tensor::of<float>({37.5F}, {1})),
         scale_inv(Tensor::of<float>({1.0F / 37.5F}, {1})) {
@@ -53,7 +54,7 @@ struct Data {
   [[nodiscard]] std::size_t workers() const { return pool == nullptr ? 1 : pool->threads(); }
 
   WorkerPool* pool;  ///< null: one thread
-  Tensor f32, bf16, values, codes, codes_e5m2, transposed, scratch, scale, scale_inv;
+  Tensor f32, bf16, values, codes, codes_e5m2, transposed, fp4, scratch, scale, scale_inv;
 };
 
 /// reads and writes: of the limit (limits.hpp); item: what is timed.
@@ -84,6 +85,15 @@ std::vector<Item> items() {
       quantize_fp8_blocks(bf16 ? d.bf16 : d.f32, {}, false, block_outputs(d, d.codes, scales));
     };
   };
+  const auto fp4 = [](bool bf16, bool stochastic) {
+    return [bf16, stochastic](Data& d) {
+      const BlockLayout layout = nvfp4_layout(false, false);
+      Tensor scales(DType::kE4M3, layout.scales_shape(d.f32.rows(), d.f32.cols()));
+      Nvfp4Cast cast{.rowwise_amax = 5.0F, .columnwise_amax = 5.0F};
+      if (stochastic) cast.stochastic = StochasticRounding{.key = 1, .call = 0};
+      quantize_nvfp4(bf16 ? d.bf16 : d.f32, cast, block_outputs(d, d.fp4, scales));
+    };
+  };
   std::vector<Item> all;
   for (const bool bf16 : {false, true}) {
     const std::string type = bf16 ? "bf16" : "f32";
@@ -111,6 +121,8 @@ std::vector<Item> items() {
                    [x](Data& d) { cast_transpose_to_fp8(x(d), d.scale, d.codes, d.transposed); }});
     all.push_back({"mxfp8/" + type, bf16, reads, 1, false, mx(bf16)});
     all.push_back({"fp8_block/" + type, bf16, reads, 1, false, blocks(bf16)});
+    all.push_back({"nvfp4/" + type, bf16, 2 * reads, 1, false, fp4(bf16, false)});
+    all.push_back({"nvfp4_stochastic/" + type, bf16, 2 * reads, 1, false, fp4(bf16, true)});
   }
   all.push_back(
       {"dequantize/f32", false, 1, 4, true, [](Data& d) { dequantize_fp8(d.codes, d.scale_inv, d.values); }});

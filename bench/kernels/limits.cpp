@@ -62,6 +62,7 @@ void pass(const void* from, std::size_t bytes, void* to, bool streamed) {
 }
 
 void read_write(int reads, int writes, const void* from, std::size_t bytes, void* to, bool streamed) {
+  if (reads == 8 && writes == 1) return pass<8, 1>(from, bytes, to, streamed);
   if (reads == 4 && writes == 1) return pass<4, 1>(from, bytes, to, streamed);
   if (reads == 2 && writes == 1) return pass<2, 1>(from, bytes, to, streamed);
   if (reads == 2 && writes == 2) return pass<2, 2>(from, bytes, to, streamed);

@@ -125,6 +125,7 @@ constexpr Loops kReferenceLoops{.name = "reference",
                                 .f32 = element_loops<float>(),
                                 .bf16 = element_loops<BF16>(),
                                 .f16 = element_loops<F16>(),
-                                .transpose = transpose};
+                                .transpose = transpose,
+                                .nvfp4 = &kReferenceNvfp4};
 
 }  // namespace amaxscope::cpu

@@ -153,6 +153,28 @@ TEST_P(ThreadsTest, BlockScales) {
   }
 }
 
+TEST_P(ThreadsTest, Nvfp4) {
+  EXPECT_EQ(nvfp4_amaxes(threaded(), true, true, true), nvfp4_amaxes(x, true, true, true));
+  for (const bool two_dimensional : {false, true}) {
+    Nvfp4Cast cast{.two_dimensional = two_dimensional, .stochastic = StochasticRounding{.key = 5, .call = 9}};
+    cast.rowwise_amax = cast.columnwise_amax = 100.0F;
+    std::vector<Tensor> results;
+    for (const TensorView& input : {threaded(), x.view()}) {
+      std::array<Tensor, 4> out;
+      for (const bool columnwise : {false, true}) {
+        const BlockLayout layout = nvfp4_layout(columnwise, two_dimensional);
+        out[columnwise ? 2 : 0] = Tensor(DType::kE2M1, layout.codes_shape(x.rows(), x.cols()));
+        out[columnwise ? 3 : 1] = Tensor(DType::kE4M3, layout.scales_shape(x.rows(), x.cols()));
+      }
+      quantize_nvfp4(input, cast,
+                     {.rowwise = BlockOutput{.codes = out[0], .scales = out[1]},
+                      .columnwise = BlockOutput{.codes = out[2], .scales = out[3]}});
+      for (Tensor& tensor : out) results.push_back(std::move(tensor));
+    }
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(same_bytes(results[i], results[i + 4])) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, ThreadsTest, testing::Values(DType::kF32, DType::kF16, DType::kBF16));
 
 }  // namespace

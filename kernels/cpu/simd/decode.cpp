@@ -16,17 +16,10 @@ namespace HWY_NAMESPACE {
 
 HWY_INLINE void put_values(VFloat value, float* x) { hn::StoreU(value, Floats(), x); }
 HWY_INLINE void put_values(VFloat value, BF16* x) {
-  const Words d;
-  const auto bits = hn::BitCast(d, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1U));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7FFFU))));
-  const auto is_nan = hn::Gt(hn::And(bits, hn::Set(d, kMagnitudeMask)), hn::Set(d, kInfinity));
-  const auto result = hn::IfThenElse(is_nan, hn::Set(d, 0x7FFFU), rounded);
   const hn::RebindToSigned<Words> di;
   const hn::Rebind<std::uint16_t, Words> half;
-  hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, result)), half, reinterpret_cast<std::uint16_t*>(x));
+  hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, bf16_of(value))), half, reinterpret_cast<std::uint16_t*>(x));
 }
-
 HWY_INLINE void put_values(VFloat value, F16* x) {
   const hn::Rebind<hwy::float16_t, Floats> half;
   const hn::Rebind<std::uint16_t, Floats> bits;

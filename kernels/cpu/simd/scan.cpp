@@ -1,6 +1,5 @@
 // Maxima of magnitudes.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <limits>
 
@@ -36,19 +35,18 @@ std::uint32_t largest(const T* x, std::size_t count) {
     c = hn::Max(c, hn::And(mask, hn::LoadU(d, bits + i + 2 * kLanesOfBits)));
     e = hn::Max(e, hn::And(mask, hn::LoadU(d, bits + i + 3 * kLanesOfBits)));
   }
-  alignas(64) std::array<Bits, kLanesOfBits> lanes;
-  hn::Store(hn::Max(hn::Max(a, b), hn::Max(c, e)), d, lanes.data());
-  Bits result = *std::max_element(lanes.begin(), lanes.end());
+  Bits result = largest_of(hn::Max(hn::Max(a, b), hn::Max(c, e)));
   for (; i < count; ++i) {
     result = std::max(result, static_cast<Bits>(bits[i] & (std::numeric_limits<Bits>::max() >> 1)));
   }
   return PatternOf<T>::as_fp32(result);
 }
 
-/// NaN shows as a maximum above Inf; only then a stretch is read again without it.
+/// NaN shows as a maximum above Inf; only then a stretch is read again without it. Stretches are long,
+/// because each ends with a maximum across the lanes.
 template <class T>
 std::uint32_t amax(const T* x, std::size_t count) {
-  constexpr std::size_t kStretch = 4096;
+  constexpr std::size_t kStretch = (std::size_t{32} << 10) / sizeof(T);
   std::uint32_t result = 0;
   for (std::size_t first = 0; first < count; first += kStretch) {
     const std::size_t length = std::min(kStretch, count - first);

@@ -25,6 +25,7 @@ void put_mx(Loops& loops);
 void put_decode(Loops& loops);
 void put_error(Loops& loops);
 void put_moments(Loops& loops);
+void put_nvfp4(Loops& loops);
 }  // namespace N_AVX3
 namespace N_AVX2 {
 void put_scan(Loops& loops);
@@ -34,6 +35,7 @@ void put_mx(Loops& loops);
 void put_decode(Loops& loops);
 void put_error(Loops& loops);
 void put_moments(Loops& loops);
+void put_nvfp4(Loops& loops);
 }  // namespace N_AVX2
 namespace N_NEON {
 void put_scan(Loops& loops);
@@ -43,6 +45,7 @@ void put_mx(Loops& loops);
 void put_decode(Loops& loops);
 void put_error(Loops& loops);
 void put_moments(Loops& loops);
+void put_nvfp4(Loops& loops);
 }  // namespace N_NEON
 
 }  // namespace amaxscope::cpu

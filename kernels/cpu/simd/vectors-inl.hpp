@@ -144,6 +144,16 @@ HWY_INLINE VWord magnitude(VFloat x) {
   return hn::And(hn::BitCast(Words(), x), hn::Set(Words(), kMagnitudeMask));
 }
 
+/// to_bf16 of each, in words.
+HWY_INLINE VWord bf16_of(VFloat value) {
+  const Words d;
+  const auto bits = hn::BitCast(d, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1U));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7FFFU))));
+  const auto is_nan = hn::Gt(hn::And(bits, hn::Set(d, kMagnitudeMask)), hn::Set(d, kInfinity));
+  return hn::IfThenElse(is_nan, hn::Set(d, 0x7FFFU), rounded);
+}
+
 /// What a loop over `count` elements will read soon. A hardware prefetcher stops at the end of a page, and
 /// with many instructions to a cache line too few loads are under way without this.
 constexpr std::size_t kPrefetchAhead = 4096;
