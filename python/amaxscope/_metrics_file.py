@@ -19,9 +19,7 @@ def metrics_files(directory):
     try:
         names = os.listdir(folder)
     except OSError as error:
-        raise FileNotFoundError(
-            f"{folder}: {error.strerror}; {directory} is no log directory of amaxscope"
-        ) from None
+        raise FileNotFoundError(f"{folder}: {error.strerror}; {directory} is no log directory of amaxscope") from None
     found = []
     for name in names:
         match = re.fullmatch(r"rank_(\d{1,9})\.jsonl", name)

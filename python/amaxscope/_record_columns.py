@@ -120,9 +120,7 @@ class RecordColumns:
             if self.selection is None or self.selection.takes_series(layer, tensor, phase):
                 found = len(self._head_fields)
                 group = ",".join(str(member) for member in key[6])
-                self._head_fields.append(
-                    (layer, tensor, phase, _text(key[3]), _text(key[4]), _text(key[5]), group, run, rank)
-                )
+                self._head_fields.append((layer, tensor, phase, _text(key[3]), _text(key[4]), _text(key[5]), group, run, rank))
             else:
                 found = -1
             self._head_numbers[key] = found

@@ -31,9 +31,7 @@ def forward_run(run, logger, *, scalars=True):
     return sum(len(values) for values in by_iteration.values())
 
 
-def forward(
-    directory, logger, *, follow=False, scalars=True, poll=1.0, settle=2.0, timeout=None, stop=None, **filters
-):
+def forward(directory, logger, *, follow=False, scalars=True, poll=1.0, settle=2.0, timeout=None, stop=None, **filters):
     """The metrics of a log directory, one iteration at a time in memory. Returns the number of values.
 
     follow   goes on as the run writes, until it is closed (and also waits for its first file). A run that was

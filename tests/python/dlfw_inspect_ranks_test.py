@@ -70,7 +70,9 @@ class Ranks(unittest.TestCase):
         run = amaxscope.read(self.folder)
         rows = sorted(zip(run["iteration"], run["tensor"], run["group"], run["rank"]))
         everyone = ",".join(str(rank) for rank in range(RANKS))
-        self.assertEqual(rows, [(at, tensor, group, 0) for at in (0, 1) for tensor, group in (("activation", everyone), ("weight", "0,1"))])
+        self.assertEqual(
+            rows, [(at, tensor, group, 0) for at in (0, 1) for tensor, group in (("activation", everyone), ("weight", "0,1"))]
+        )
         self.assertEqual(run.problems, [])
 
     def test_a_rank_that_does_not_run_a_layer_holds_nobody_up(self):
@@ -83,7 +85,14 @@ class Ranks(unittest.TestCase):
                 self.run_layer(first)
             debug_api.step()
         size = 16 * 96
-        expected = {("fc1", 0): RANKS, ("fc1", 2): RANKS - 1, ("fc1", 4): RANKS - 1, ("fc2", 0): 1, ("fc2", 2): 1, ("fc2", 4): RANKS}
+        expected = {
+            ("fc1", 0): RANKS,
+            ("fc1", 2): RANKS - 1,
+            ("fc1", 4): RANKS - 1,
+            ("fc2", 0): 1,
+            ("fc2", 2): 1,
+            ("fc2", 4): RANKS,
+        }
         ran = {key for key in expected if key[1] == 0 and (key[0] == "fc1" or RANK == 0)}
         ran |= {("fc2" if RANK == 0 else "fc1", 2)} | {("fc2", 4)} | ({("fc1", 4)} if RANK else set())
         found = {(name.split("_")[0], at): value for (name, at), value in lines.values.items()}

@@ -54,11 +54,14 @@ class Sums(unittest.TestCase):
             ([[0.0, 0.0]], {"dynamic_range": 0, "cur_amax": 0, "std": 0, "l1_norm": 0}),
         ):
             for name, value in expected.items():
-                self.assertEqual(repr(sums.moment_value(name, moments(rows))), repr(value if value is None else type(sums.moment_value(name, moments(rows)))(value)), (rows, name))  # fmt: skip
+                found = sums.moment_value(name, moments(rows))
+                same = found == value or (value is nan and found is not None and math.isnan(found))
+                self.assertTrue(same, f"{name} of {rows} is {found} and not {value}")
 
     def test_what_only_one_part_has_stays(self):
         self.assertEqual(
-            sums.merged({"a": ("range", 1.0)}, {"a": ("range", 3.0), "b": ("range", 2.0)}), {"a": ("range", 3.0), "b": ("range", 2.0)}
+            sums.merged({"a": ("range", 1.0)}, {"a": ("range", 3.0), "b": ("range", 2.0)}),
+            {"a": ("range", 3.0), "b": ("range", 2.0)},
         )
         self.assertTrue(math.isnan(sums.merged_range(math.nan, 1.0)) and math.isnan(sums.merged_range(1.0, math.nan)))
 
@@ -124,11 +127,14 @@ class Config(unittest.TestCase):
             ],
         }  # fmt: skip
         self.assertEqual(
-            configs.selected(config, "fprop", "activation"), {"freq": 2, "gemm": "fprop", "tensor": "activation", "quant_format": "A"}
+            configs.selected(config, "fprop", "activation"),
+            {"freq": 2, "gemm": "fprop", "tensor": "activation", "quant_format": "A"},
         )
         self.assertIsNone(configs.selected(config, "fprop", "weight"))
         self.assertIsNone(configs.selected(config, "wgrad", "activation"))
-        self.assertEqual(configs.selected(config, "dgrad", "gradient"), {"freq": 4, "gemm": "dgrad", "tensor": "gradient", "quant_format": "B"})
+        self.assertEqual(
+            configs.selected(config, "dgrad", "gradient"), {"freq": 4, "gemm": "dgrad", "tensor": "gradient", "quant_format": "B"}
+        )
         self.assertEqual(len(configs.schedules_of(config)), 2)
         self.assertIn("enabled", config)
 

@@ -66,9 +66,7 @@ def tensor_entry(dtype, shape, *chunks):
 
 def stored_at(tensor, offsets, file, start, length):
     """A pair of storage_data."""
-    index = of_metadata(
-        "MetadataIndex", fqn=text(tensor), offset=size(*offsets) if offsets is not None else b"N", index=b"N"
-    )
+    index = of_metadata("MetadataIndex", fqn=text(tensor), offset=size(*offsets) if offsets is not None else b"N", index=b"N")
     return index, of_metadata("_StorageInfo", relative_path=text(file), offset=integer(start), length=integer(length))
 
 

@@ -100,6 +100,18 @@ class Converted(Folder):
         with self.assertRaisesRegex(FileExistsError, "not overwritten"):
             convert(self.checkpoint, self.out, shard_bytes=48)
 
+    def test_a_further_name_that_is_allowed(self):
+        write_one(self.checkpoint, archive(tensor_pickle((2, 3)), SIX))
+        path = os.path.join(self.checkpoint, ".metadata")
+        with open(path, "rb") as file:
+            content = file.read()
+        own = text("own") + made.call(made.name("frame.work", "Thing")) + b"s"
+        with open(path, "wb") as file:
+            file.write(content[:-2] + own + content[-2:])  # one more member of the metadata
+        self.refused("names frame.work.Thing, which this reader does not know")
+        convert(self.checkpoint, self.out, allow=["frame.work.Thing"])
+        self.assertEqual(read_safetensors(self.out)["w"][2], SIX)
+
     def test_the_command(self):
         write_one(self.checkpoint, archive(tensor_pickle((2, 3)), SIX))
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as error:
@@ -157,7 +169,8 @@ class HostilePickles(Folder):
         tried += [data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :] for at in range(len(data)) for flip in (1, 0xAE)]
         write(self.checkpoint, b"")
         for content in tried:
-            with open(os.path.join(self.checkpoint, ".metadata"), "wb") as file:
+            os.unlink(os.path.join(self.checkpoint, ".metadata"))  # file systems write out what replaces a file's content
+            with open(os.path.join(self.checkpoint, ".metadata"), "xb") as file:
                 file.write(content)
             try:
                 torch_checkpoint.Checkpoint(self.checkpoint)

@@ -1,6 +1,6 @@
-"""What the features have gathered since the last step, and what a step does with it: one exchange with the other ranks, at iterations
-that follow from the config alone, in which everything travels by its name. A rank that did not run a layer says nothing of it
-and holds nobody up."""
+"""What the features have gathered since the last step, and what a step does with it: one exchange with the other ranks, at
+iterations that follow from the config alone, in which everything travels by its name. A rank that did not run a layer says
+nothing of it and holds nobody up."""
 
 import sys
 
@@ -32,7 +32,9 @@ class Entry:
 
     def told(self):
         """What other ranks are told."""
-        return {key: getattr(self, key) for key in ("iteration", "layer", "tensor", "ranks", "parts", "names", "recipe", "format")}
+        return {
+            key: getattr(self, key) for key in ("iteration", "layer", "tensor", "ranks", "parts", "names", "recipe", "format")
+        }
 
 
 class Collection:
@@ -140,9 +142,7 @@ def say(text):
 def is_due(iteration):
     """Whether any logging feature of the config is, on any layer: the same on all ranks, whatever they ran."""
     return any(
-        configs.due(schedule, iteration)[0]
-        for feature in enabled_features(LOGGING)
-        for schedule in configs.schedules_of(feature)
+        configs.due(schedule, iteration)[0] for feature in enabled_features(LOGGING) for schedule in configs.schedules_of(feature)
     )
 
 
@@ -165,7 +165,8 @@ def key_of(entry):
 
 
 def compared_scales(scales):
-    """(how many scales more than one rank of a tp group has, how many of them differ within one). Data-parallel replicas count once."""
+    """(how many scales more than one rank of a tp group has, how many of them differ within one). Data-parallel replicas count
+    once."""
     found = {}
     for of_rank in scales:
         for key, (scale, ranks) in of_rank.items():

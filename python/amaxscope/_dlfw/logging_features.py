@@ -9,7 +9,7 @@ from .sums import ERRORS, MOMENTS, merged
 
 
 class Feature:
-    """What TransformerEngine's namespace asks of a feature: routing by the config. `collection` is set by whoever registers it."""
+    """What TransformerEngine's namespace asks of a feature: routing by the config. Who registers it sets `collection`."""
 
     collection = None
     keys = ()
@@ -22,7 +22,9 @@ class Feature:
         if found is None:
             return False, None
         # A key may be known to the feature and belong to a list of tensors that this hook does not ask about.
-        checked = {key: value for key, value in found.items() if key not in ("tensors", "tensors_struct", "gemms", "gemms_struct")}
+        checked = {
+            key: value for key, value in found.items() if key not in ("tensors", "tensors_struct", "gemms", "gemms_struct")
+        }
         configs.check_keys(checked, type(self).__name__, self.keys)
         return True, found
 
@@ -93,7 +95,9 @@ class LogTensorStats(LoggingFeature):
         if stat == "max_blockwise_dynamic_range":
             return stat, 32, 1
         if stat not in MOMENTS:
-            raise ValueError(f"LogTensorStats has no statistic {stat!r} here; it has {', '.join(MOMENTS)}, max_blockwise_dynamic_range")
+            raise ValueError(
+                f"LogTensorStats has no statistic {stat!r} here; it has {', '.join(MOMENTS)}, max_blockwise_dynamic_range"
+            )
         return stat, None, None
 
     def measure(self, entry, x, tensor_name, stats, operands, quantizer, parts, names):

@@ -1,5 +1,5 @@
-"""From tensors of a training to partial results, by the kernels of the library. A tensor on a device is copied to the host, which is
-what a due iteration costs there."""
+"""From tensors of a training to partial results, by the kernels of the library. A tensor on a device is copied to the host,
+which is what a due iteration costs there."""
 
 import math
 

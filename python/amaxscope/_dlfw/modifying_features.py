@@ -1,4 +1,4 @@
-"""PerTensorScaling and FakeQuant for the hooks of TransformerEngine, with a scale that tensor-parallel ranks share when asked to."""
+"""PerTensorScaling and FakeQuant for the hooks of TransformerEngine, with a scale that tensor-parallel ranks share if asked to."""
 
 import math
 
@@ -63,8 +63,8 @@ class PerTensorScaling(ModifyingFeature):
     def modify_tensor(self, config, layer_name, gemm, tensor_name, tensor, iteration, default_quantizer, out=None, dtype=None):
         if measures.recipe_of(default_quantizer) != "fp8_delayed_scaling":
             raise AssertionError(
-                f"PerTensorScaling of {layer_name}, {tensor_name}: works within the delayed scaling recipe only; the quantizer is a "
-                f"{type(default_quantizer).__name__}"
+                f"PerTensorScaling of {layer_name}, {tensor_name}: works within the delayed scaling recipe only; the quantizer "
+                f"is a {type(default_quantizer).__name__}"
             )
         from transformer_engine.pytorch.tensor.float8_tensor import Float8Quantizer
 
@@ -72,7 +72,9 @@ class PerTensorScaling(ModifyingFeature):
         margin = int(config.get("margin", 0))
         scale, largest = self.shared_scale(config, layer_name, tensor_name, gemm, tensor, form, margin)
         on_device = {"dtype": torch.float32, "device": tensor.device}
-        quantizer = Float8Quantizer(torch.tensor([scale], **on_device), torch.tensor([largest], **on_device), default_quantizer.dtype)
+        quantizer = Float8Quantizer(
+            torch.tensor([scale], **on_device), torch.tensor([largest], **on_device), default_quantizer.dtype
+        )
         if out is not None:
             quantizer.update_quantized(tensor.contiguous(), out)
             return None
@@ -93,7 +95,9 @@ class FakeQuant(ModifyingFeature):
     def modify_tensor(self, config, layer_name, gemm, tensor_name, tensor, iteration, default_quantizer, out=None, dtype=None):
         wanted = config.get("quant_format")
         if wanted not in _FORMATS:
-            raise ValueError(f"FakeQuant of {layer_name}, {tensor_name}: quant_format {wanted!r}; allowed are {', '.join(_FORMATS)}")
+            raise ValueError(
+                f"FakeQuant of {layer_name}, {tensor_name}: quant_format {wanted!r}; allowed are {', '.join(_FORMATS)}"
+            )
         recipe, form = _FORMATS[wanted]
         if recipe is None:
             scale, _ = self.shared_scale(config, layer_name, tensor_name, gemm, tensor, form)
@@ -109,7 +113,9 @@ class FakeQuant(ModifyingFeature):
 def scope_of(config):
     scope = config.get("amax_scope", groups.SETTINGS.amax_scope)
     if scope not in ("local", "tensor"):
-        raise ValueError(f"amax_scope is {scope!r}; here it is local or tensor (te needs to know how tensors lie, which these hooks do not say)")
+        raise ValueError(
+            f"amax_scope is {scope!r}; here it is local or tensor (te needs to know how tensors lie, which no hook says)"
+        )
     return scope
 
 

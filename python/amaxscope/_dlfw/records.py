@@ -1,6 +1,5 @@
-"""Writes what docs/records.md describes into the log directory of nvidia-dlfw-inspect, so that `amaxscope report`, `diff`, `watch` and
-amaxscope.read work on the run. A record's layout is that of a summand where this rank's own, else `replicated`: TransformerEngine does
-not say how a tensor lies."""
+"""Writes what docs/records.md describes into the log directory of nvidia-dlfw-inspect, so that `amaxscope report`, `diff`,
+`watch` and amaxscope.read work on the run. The layout is always `replicated`: TransformerEngine does not say how a tensor lies."""
 
 import datetime
 import hashlib

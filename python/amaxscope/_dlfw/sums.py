@@ -1,7 +1,7 @@
 """Partial results of statistics, which add up over micro-batches and ranks in any grouping, and what they come to.
 
-A partial result is a dictionary of numbers as the library's kernels give it; it travels between ranks as such. The meaning of each
-statistic is that of the library (docs/features.md): counts are exact, sums are over finite elements, and a NaN shows."""
+A partial result is a dictionary of numbers as the library's kernels give it; it travels between ranks as such. The meaning of
+each statistic is that of the library (docs/features.md): counts are exact, sums are over finite elements, and a NaN shows."""
 
 import math
 

@@ -3,7 +3,11 @@
 from nvdlfw_inspect.base import BaseNamespaceAPI
 from nvdlfw_inspect.registry import Registry, api_method
 
-NEEDED = {"fp8_gemm_enabled": ["gemm"], "modify_tensor_enabled": ["tensor_name", "gemm"], "modify_tensor": ["tensor_name", "gemm"]}
+NEEDED = {
+    "fp8_gemm_enabled": ["gemm"],
+    "modify_tensor_enabled": ["tensor_name", "gemm"],
+    "modify_tensor": ["tensor_name", "gemm"],
+}
 
 
 class Defaults:
