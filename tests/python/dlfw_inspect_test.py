@@ -18,7 +18,7 @@ from fp8_arithmetic import E4M3, E5M2, scale_of, through_mxfp8, through_one_scal
 from nvdlfw_inspect.registry import Registry
 
 import amaxscope
-from amaxscope._dlfw import modifying_features
+from amaxscope._dlfw import modifying_features, sums
 
 
 def delayed(scale=8.0, gradient_scale=100.0):
@@ -410,6 +410,80 @@ class Files(Run):
         self.layer().forward_backward(torch.randn(8, 96), torch.randn(8, 64))
         debug_api.step()
         self.assertNotIn("run.json", os.listdir(self.folder))
+
+
+class AsTheSession(Run):
+    """What the features say is what a session of the library says of the same tensor."""
+
+    STATS = [
+        *sums.MOMENTS,
+        {"max_blockwise_dynamic_range": {"block_size": 8, "dims": 1}},
+        {"max_blockwise_dynamic_range": {"dims": 2}},
+    ]
+    WHAT_IFS = [
+        f"{recipe}_{stat}{suffix}"
+        for recipe in ("fp8_current_scaling", "mxfp8", "fp8_block_scaling")
+        for stat in sums.ERRORS
+        for suffix in ("", "_columnwise")
+        if not (suffix and recipe == "fp8_current_scaling")
+    ]
+
+    def of_the_session(self, tensor, x):
+        features = {
+            "LogTensorStats": {"enabled": True, "tensors": [tensor], "stats": self.STATS},
+            "LogFp8TensorStats": {"enabled": True, "tensors": [tensor], "stats": self.WHAT_IFS},
+            "LogNvfp4TensorStats": {"enabled": True, "tensors": [tensor], "stats": ["underflows%", "mse", "cosine"]},
+        }
+        folder = os.path.join(self.folder, f"session_{len(os.listdir(self.folder))}")
+        config = {"section": {"enabled": True, "layers": {"layer_types": ["fc"]}, "transformer_engine": features}}
+        with amaxscope.Session(config, log_dir=folder) as session:
+            session.layer("fc1").inspect(tensor, x)
+            session.step()
+        run = amaxscope.read(folder)
+        return dict(zip(run["statistic"], run["value"])), features
+
+    def test_of_tensors_of_many_kinds(self):
+        plain = torch.randn(64, 96) * torch.logspace(-5, 3, 96)
+        odd = torch.randn(10, 40).bfloat16()
+        zeros = torch.zeros(32, 64)
+        zeros[3, 5:9] = torch.tensor([1.0, -3.0, 1e-7, 600.0])
+        nan, infinite = torch.randn(32, 32), torch.randn(32, 32)
+        nan[1, 1], infinite[2, 2] = math.nan, -math.inf
+        kinds = {"plain": plain, "odd": odd, "mostly zeros": zeros, "zeros": torch.zeros(32, 32), "nan": nan, "inf": infinite}
+        for tensor in ("activation", "weight", "gradient"):
+            for kind, x in kinds.items():
+                with self.subTest(f"{tensor}, {kind}"):
+                    expected, features = self.of_the_session(tensor, x)
+                    lines = self.begin(**features)
+                    from te_layer import Linear
+
+                    layer = Linear("fc1", torch.randn(8, x.shape[1]))
+                    if tensor == "weight":
+                        layer.weight = x
+                    elif tensor == "gradient":
+                        layer.weight = torch.randn(x.shape[1], 8)
+                    rows = x.shape[0] if tensor != "weight" else 4
+                    layer.forward_backward(
+                        x if tensor == "activation" else torch.randn(rows, layer.weight.shape[1]),
+                        x if tensor == "gradient" else torch.randn(rows, layer.weight.shape[0]),
+                    )
+                    debug_api.step()
+                    debug_api.end_debug()
+                    found = {
+                        name[len(f"fc1_{tensor}_") :]: value for name, _ in lines.values for value in [lines.values[name, 0]]
+                    }
+                    # beside a NaN or Inf a session also says what stays known
+                    extra = {"nan", "inf", "min_finite", "max_finite", "amax_finite"}
+                    self.assertEqual(set(found) - extra, set(expected) - extra)
+                    for name, value in found.items():
+                        same = value == expected[name] or (math.isnan(value) and math.isnan(expected[name]))
+                        if not same:  # ranges of blocks travel as floats in a session
+                            near = 1e-6 if "blockwise" in name else 1e-9
+                            if name.startswith("nvfp4") and tensor == "gradient":
+                                near = 0.3  # rounded stochastically, with other draws
+                            self.assertTrue(
+                                math.isclose(value, expected[name], rel_tol=near), f"{name}: {value}, {expected[name]}"
+                            )
 
 
 class Page(Run):

@@ -167,7 +167,7 @@ class LogFp8TensorStats(LoggingFeature):
             return None, f"the running recipe is {wanted}"
         form = measures.format_of(quantizer, wanted, tensor_name)
         if wanted == running and wanted in ("fp8_delayed_scaling", "fp8_current_scaling"):
-            found = measures.error_of_operand(x, operand, form)
+            found = measures.error_of_operand(x, operand, wanted, form)
             if found is not None:
                 entry.format = form
                 ranks = groups.ranks_of(self.collection.tp_groups.get(entry.layer))

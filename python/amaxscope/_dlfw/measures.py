@@ -61,7 +61,7 @@ def blockwise_range(x, block, dims, both):
     return _native.blockwise_range(tensors.view_of(x), block, dims, both)
 
 
-def error_of_operand(x, operand, form):
+def error_of_operand(x, operand, recipe, form):
     """Of FP8 codes under one scale that the training itself made; None when they are not there to look at."""
     codes, scale_inv = getattr(operand, "_data", None), getattr(operand, "_scale_inv", None)
     if codes is None or scale_inv is None or scale_inv.numel() != 1 or codes.numel() != x.numel():
@@ -70,7 +70,7 @@ def error_of_operand(x, operand, form):
     view = tensors.codes(codes.detach().view(torch.uint8).reshape(x.shape).cpu().contiguous(), form)
     found = _native.error_of_codes(tensors.view_of(x), view, _float32(1.0 / scale_inv), scale_inv)
     found["scale_min"] = found["scale_max"] = scale_inv
-    return found
+    return overflows_of(found, recipe)
 
 
 def error_of_recipe(x, recipe, tensor_name, form, direction):
@@ -86,7 +86,12 @@ def error_of_recipe(x, recipe, tensor_name, form, direction):
         found["scale_min"] = found["scale_max"] = made.operand("rowwise").scale_inv
     for key in ("numel", "compared"):
         found[key] -= x.numel() - numel
-    return {key: value for key, value in found.items() if not key.endswith("blocks")}
+    return {key: value for key, value in overflows_of(found, recipe).items() if not key.endswith("blocks")}
+
+
+def overflows_of(found, recipe):
+    """Delayed scaling: beyond the largest value before the cast. Other recipes: rounding past it."""
+    return found if recipe == "fp8_delayed_scaling" else {**found, "overflows": found["saturated"]}
 
 
 # What the recipes ask of both extents of a matrix.

@@ -1,4 +1,4 @@
-"""PerTensorScaling and FakeQuant for the hooks of TransformerEngine, with a scale that tensor-parallel ranks share if asked to."""
+"""PerTensorScaling and FakeQuant for the hooks of TransformerEngine, with a scale that tensor-parallel ranks share if asked."""
 
 import math
 

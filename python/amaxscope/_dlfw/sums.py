@@ -43,9 +43,13 @@ def moment_value(name, m):
         return m[name]
     if m["numel"] == 0:
         return None
+    finite, infinite = _finite(m), m["inf"] > 0
+    if name == "dynamic_range":  # of the finite elements
+        if finite == 0:
+            return None
+        return math.log2(m["amax_finite"]) - math.log2(m["amin_nonzero"]) if m["amax_finite"] > 0 else 0.0
     if m["nan"]:
         return math.nan
-    finite, infinite = _finite(m), m["inf"] > 0
     if name in ("min", "max"):
         return m[name]
     if name == "cur_amax":
@@ -58,10 +62,6 @@ def moment_value(name, m):
         if m["numel"] < 2:
             return None
         return math.nan if infinite else math.sqrt(m["m2"] / (finite - 1))
-    if name == "dynamic_range":
-        if finite == 0:
-            return None
-        return math.log2(m["amax_finite"]) - math.log2(m["amin_nonzero"]) if m["amax_finite"] > 0 else 0.0
     if infinite:
         return _INF
     return {
