@@ -92,11 +92,12 @@ class _Follower:
     def run(self, poll, timeout, stop):
         last_news = time.monotonic()
         while True:
-            closed = self._closed()  # before reading: what is read then is everything
+            closed = self._closed()  # before reading: what is read then is everything that rank 0 has
             if self._look():
                 last_news = time.monotonic()
-            self._send_settled(everything=closed)
-            if closed or (stop is not None and stop()):
+            ended = closed and self._others_ended(time.monotonic() - last_news)
+            self._send_settled(everything=ended)
+            if ended or (stop is not None and stop()):
                 break
             if timeout is not None and time.monotonic() - last_news > timeout:
                 break
@@ -109,6 +110,10 @@ class _Follower:
 
         runs = read_run_file(self._directory, [])
         return bool(runs) and runs[-1].get("state") == "closed"
+
+    def _others_ended(self, quiet):
+        """Whether each rank has written the last line of a run, or none has written anything for a while."""
+        return all(file.closed for file in self._files.values()) or quiet > self._settle
 
     def _look(self):
         """Reads what is new; whether anything was."""

@@ -147,8 +147,24 @@ class Following(Directory):
         write_rank(self.log, 1, step(1, record(1, layer="other")), append=True)
         self.wait_for(lambda: len(logger.steps) == 2)
         self.assertEqual(len(logger.steps[1][1]), 4)
+        write_rank(self.log, 0, end_of_run(1), append=True)
         write_run_file(self.log, ("run-1", "closed"))
+        time.sleep(0.1)
+        self.assertTrue(thread.is_alive())  # rank 1 is late with its last step
+        write_rank(self.log, 1, step(2, record(2)), end_of_run(2), append=True)
         thread.join(20)
+        self.assertFalse(thread.is_alive())
+        self.assertEqual(logger.steps[2][0], 2)
+
+    def test_a_rank_that_died_at_the_end_holds_it_up_for_the_settle_time_only(self):
+        logger = WandbLikeRun()
+        write_run_file(self.log, ("run-1", "closed"))
+        write_rank(self.log, 0, opening(), step(0, record(0)), end_of_run(0))
+        write_rank(self.log, 1, opening(rank=1), step(0, record(0, layer="other")))
+        thread, result = self.follow(logger, settle=0.2)
+        thread.join(20)
+        self.assertFalse(thread.is_alive())
+        self.assertEqual(result["count"], 4)
 
     def test_a_rank_that_writes_nothing_holds_it_up_for_the_settle_time_only(self):
         logger = WandbLikeRun()

@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import struct
+import subprocess
 import tempfile
 import unittest
 import zipfile
@@ -99,6 +100,19 @@ class Converted(Folder):
         self.assertEqual(list(read_safetensors(os.path.join(self.out, "model-00002-of-00002.safetensors"))), ["c"])
         with self.assertRaisesRegex(FileExistsError, "not overwritten"):
             convert(self.checkpoint, self.out, shard_bytes=48)
+
+    def test_the_program_reads_it(self):
+        program = os.path.join(os.environ.get("AMAXSCOPE_BINARY_DIR", ""), "launch", "amaxscope")
+        if not os.path.exists(program):
+            self.skipTest("the program amaxscope is not built")
+        write_one(self.checkpoint, archive(tensor_pickle((2, 3)), SIX))
+        convert(self.checkpoint, self.out, tensors="^w$")
+        quantized = os.path.join(self.folder, "quantized.safetensors")
+        subprocess.run([program, "quantize", self.out, "-o", quantized], check=True, capture_output=True)
+        dtype, shape, codes = read_safetensors(quantized)["rowwise"]
+        # scale 448 / 6: 6 becomes the largest code, 3 half of it (one exponent less), 1.5 of it half again
+        self.assertEqual((dtype, shape), ("F8_E4M3", (2, 3)))
+        self.assertEqual((codes[5], codes[2]), (0x7E, 0x76))
 
     def test_a_further_name_that_is_allowed(self):
         write_one(self.checkpoint, archive(tensor_pickle((2, 3)), SIX))
