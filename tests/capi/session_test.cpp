@@ -1,3 +1,4 @@
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -213,6 +214,55 @@ TEST(CApiSession, AnotherConfigTakesOverWhileItRuns) {
   EXPECT_EQ(amaxscope_active(layer), 1);
   const Session fixed = open_session(kStatistics);
   EXPECT_EQ(amaxscope_replace_config(fixed.get(), kStatistics), AMAXSCOPE_ERROR_USAGE);
+}
+
+TEST(CApiSession, AnEditedFileTakesEffect) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "debug.yaml").string();
+  std::ofstream(path) << "";
+  amaxscope_options options = {};
+  options.size = sizeof options;
+  options.config_path = path.c_str();
+  options.watch_config = 1;
+  options.poll_every = 1;
+  amaxscope_session* opened = nullptr;
+  ASSERT_OK(amaxscope_open(&options, &opened));
+  const Session session(opened);
+  amaxscope_layer* const layer = add_layer(opened, "fc1");
+  EXPECT_OK(amaxscope_step(opened));
+  EXPECT_EQ(amaxscope_active(layer), 0);
+  std::ofstream(path) << kStatistics;
+  // Two looks in a row have to find the same.
+  for (int step = 0; step < 4; ++step) EXPECT_OK(amaxscope_step(opened));
+  EXPECT_EQ(amaxscope_active(layer), 1);
+}
+
+TEST(CApiSession, ASignalAsksForTheState) {
+  const TemporaryFolder folder;
+  amaxscope_options options = {};
+  options.size = sizeof options;
+  options.config_text = kStatistics;
+  const std::string log_dir = folder.path().string();
+  options.log_dir = log_dir.c_str();
+  options.dump_on_signal = 1;
+  options.poll_every = 1;
+  amaxscope_session* opened = nullptr;
+  ASSERT_OK(amaxscope_open(&options, &opened));
+  const Session session(opened);
+  add_layer(opened, "fc1");
+  EXPECT_OK(amaxscope_step(opened));
+  ASSERT_EQ(std::raise(SIGUSR1), 0);
+  EXPECT_OK(amaxscope_step(opened));
+  EXPECT_OK(amaxscope_step(opened));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "events"));
+}
+
+TEST(CApiSession, AReductionGroupIsSetBeforeTheLayers) {
+  const Session session = open_session(kStatistics);
+  EXPECT_OK(amaxscope_set_reduction_group(session.get(), nullptr));
+  add_layer(session.get(), "fc1");
+  EXPECT_EQ(amaxscope_set_reduction_group(session.get(), nullptr), AMAXSCOPE_ERROR_USAGE);
+  EXPECT_EQ(amaxscope_set_reduction_group(nullptr, nullptr), AMAXSCOPE_ERROR_USAGE);
 }
 
 TEST(CApiSession, UpdatesAreObserved) {
