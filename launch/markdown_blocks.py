@@ -1,4 +1,6 @@
-"""The fenced blocks of a Markdown page, with what the comments before them tell launch/docs. No output, no side effects."""
+"""The fenced blocks of a Markdown page, with what the comments before them tell launch/docs. No
+output, no side effects."""
+
 import dataclasses
 import pathlib
 import re
