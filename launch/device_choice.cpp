@@ -41,8 +41,8 @@ void require_own_devices(const std::vector<DeviceUse>& by_rank, DeviceSharing sh
   AMAXSCOPE_CHECK(
       shared.empty(), ErrorCode::kUsage,
       "{}; NCCL refuses this: start no more ranks on a host than it has devices, or let each rank "
-      "see one of its own (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1), or ask for sharing with "
-      "--share-devices",
+      "see one of its own (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1); `amaxscope doctor "
+      "--share-devices` accepts it",
       shared);
 }
 

@@ -52,6 +52,8 @@ void check_options(const SenseOptions& options, int ranks) {
   const TrainOptions& train = options.train;
   AMAXSCOPE_CHECK(train.config.empty() && train.preset.empty() && train.plugins.empty(), ErrorCode::kUsage,
                   "sense makes the debug configs itself; leave --config, --preset and --plugin out");
+  AMAXSCOPE_CHECK(train.device == "cpu", ErrorCode::kUsage,
+                  "--device {}: sense computes on the CPU; leave --device out", train.device);
   AMAXSCOPE_CHECK(train.recipe != "none", ErrorCode::kUsage,
                   "--recipe none: nothing is quantized, so there is nothing to ask");
   AMAXSCOPE_CHECK(!train.fp8_weights, ErrorCode::kUsage,

@@ -13,6 +13,7 @@
 #include "launch/log_directory.hpp"
 #include "launch/plugins.hpp"
 #include "launch/progress.hpp"
+#include "launch/train_device.hpp"
 #include "launch/train_options.hpp"
 #include "launch/train_setup.hpp"
 #include "launch/train_summary.hpp"
@@ -126,6 +127,20 @@ class Training {
     open_flight();
     if (!options_.resume.empty()) find_saved_state();
     share_cores(job_, environment_);
+    open_device();
+  }
+
+  void open_device() {
+    try {
+      device_.emplace(job_, options_);
+    } catch (const JobFailed&) {
+      discard_flight();
+      throw;
+    }
+    trainer_options_.device = device_->stream();
+    if (device_->is_cpu() || !job_.is_leader()) return;
+    std::fputs(fmt::format("device: {}\n", device_->description()).c_str(), options_.json ? stderr : stdout);
+    std::fflush(nullptr);
   }
 
   void find_saved_state() {
@@ -144,13 +159,17 @@ class Training {
 
   void build() {
     job_.agree([&] { groups_.emplace(job_.world(), ParallelSizes{.tp = options_.tp, .pp = options_.pp}); });
+    job_.agree([&] { device_->connect(*groups_); });
     try {
       job_.agree([&] {
         SessionOptions session = session_options(options_, log_dir_, environment_, first_iteration_, flight_);
+        if (!device_->is_cpu()) session.run_options["computes"] = device_->description();
         if (options_.tensorboard) {
           session.extra_sinks.push_back(make_tensorboard_sink(log_dir_, job_.world().rank()));
         }
-        session_.emplace(registry_, SessionGroups::from(*groups_), std::move(session));
+        SessionGroups groups = SessionGroups::from(*groups_);
+        groups.tp = &device_->tp(*groups_);
+        session_.emplace(registry_, groups, std::move(session));
       });
     } catch (const JobFailed& failed) {
       if (failed.status == kBadInput) discard_flight();
@@ -158,7 +177,7 @@ class Training {
     }
     if (!session_->enabled()) discard_flight();
     job_.agree([&] {
-      const megatron::TrainerGroups groups{&job_.world(), &groups_->tp(), &groups_->dp(),
+      const megatron::TrainerGroups groups{&job_.world(), &device_->tp(*groups_), &groups_->dp(),
                                            &groups_->tp_dp_cp(), &groups_->pp()};
       trainer_.emplace(trainer_options_, groups, &*session_);
     });
@@ -209,9 +228,11 @@ class Training {
   }
 
   void summarize() {
-    const TrafficCounters& counters = job_.world().counters();
-    summary_.collectives = {counters.calls(Traffic::kTrainer), counters.calls(Traffic::kRecipe),
-                            counters.calls(Traffic::kDebug)};
+    const auto calls = [&](Traffic traffic) {
+      const Communicator* const nccl = device_->nccl();
+      return job_.world().counters().calls(traffic) + (nccl != nullptr ? nccl->counters().calls(traffic) : 0);
+    };
+    summary_.collectives = {calls(Traffic::kTrainer), calls(Traffic::kRecipe), calls(Traffic::kDebug)};
     summary_.weights_digest = job_.joint_digest(fmt::format("{:016x}", trainer_->digest()));
     summary_.world = job_.world().size();
     summary_.tp = options_.tp;
@@ -251,6 +272,7 @@ class Training {
   // In the order in which each needs the one before.
   FeatureRegistry registry_ = builtin_features();
   std::optional<ProcessGroups> groups_;
+  std::optional<TrainDevice> device_;
   std::optional<DebugSession> session_;
   std::optional<megatron::Trainer> trainer_;
   TrainSummary summary_;

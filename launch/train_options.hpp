@@ -43,7 +43,8 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   std::uint64_t perturb = 0;  ///< 0: not
   std::string dtype = "f32";
-  std::string device = "auto";
+  std::string device = "cpu";
+  std::string unsupported_gemm = "decode";  ///< on a device
   bool watch_config = false;
   std::int64_t poll_every = 0;  ///< 0: the session's choice
   std::int64_t deadline = 600;  ///< seconds that ranks may wait for one another

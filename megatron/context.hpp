@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "collectives/communicator.hpp"
+#include "core/device.hpp"
 #include "core/dtype.hpp"
 #include "megatron/random_streams.hpp"
 #include "runtime/quantizers/recipe.hpp"
@@ -37,7 +38,11 @@ struct LayerContext {
   std::uint64_t seed = 0;              ///< of the initial weights and of stochastic rounding
   std::uint64_t perturb = 0;           ///< not 0: other draws of stochastic rounding than the seed's
   std::int64_t sequence = 0;           ///< tokens of one sequence; 0: not known
+  /// With a backend: what linear layers compute on. Everything else, and what goes in and out of them, is on
+  /// the host in any case.
+  Stream device = {};
 
+  [[nodiscard]] bool on_device() const noexcept { return device.backend != nullptr; }
   [[nodiscard]] int tp_size() const noexcept { return tp == nullptr ? 1 : tp->size(); }
   [[nodiscard]] int tp_rank() const noexcept { return tp == nullptr ? 0 : tp->rank(); }
   /// Whether the rows (tokens) between the tensor-parallel regions are split over tp.

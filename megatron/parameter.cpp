@@ -49,6 +49,7 @@ void Parameter::zero_gradient() {
 }
 
 void Parameter::refresh_compute() {
+  ++version;
   if (compute.defined()) convert(master.view(), compute);
 }
 

@@ -2,6 +2,7 @@
 // ranks. Owned by its layer; the optimizer and the trainer see it through Parameter*.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/tensor.hpp"
@@ -17,6 +18,8 @@ struct Parameter {
   Tensor compute;
   Tensor gradient;                      ///< f32 (f64 under f64), accumulated over micro-batches
   Layout layout = Layout::kReplicated;  ///< over tp_group
+  /// Counts refresh_compute(), so that who has a copy elsewhere knows when it is old.
+  std::uint64_t version = 0;
   /// Under sequence parallelism the gradient of a replicated parameter (norm weights, row biases) is a sum
   /// over this rank's tokens only and is all-reduced over tp_group before the step.
   bool reduce_gradient_over_tp = false;
@@ -26,7 +29,7 @@ struct Parameter {
   Parameter() = default;
   Parameter(std::string name, Shape local_shape, DType compute_dtype, Layout layout);
   void zero_gradient();
-  void refresh_compute();  ///< compute = master, rounded; nothing where there is none
+  void refresh_compute();  ///< the master has changed: compute = master, rounded, where there is one
 };
 
 /// Values of one slice of a global tensor, normal(0, std), a pure function of (seed, name, global element

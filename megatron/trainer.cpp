@@ -147,7 +147,8 @@ LayerContext Trainer::layer_context() {
           .session = session_,
           .faults = faults_.get(),
           .streams = &streams_,
-          .seed = options_.seed};
+          .seed = options_.seed,
+          .device = options_.device};
 }
 
 double Trainer::run_micro_batches(const BatchSource& batches) {

@@ -46,7 +46,10 @@ struct TrainerOptions {
   double clip_norm = 0;  ///< 0: gradients are not clipped
   DelayedScalingOptions delayed;
   std::int64_t eval_every = 0;  ///< iterations; 0: never. Needs Trainer::set_evaluation
-  std::vector<Fault> faults;
+  std::vector<Fault> faults;    ///< none on a device
+  /// With a backend: what the linear layers compute on (LayerContext::device). Outlives the trainer; tp must
+  /// take its tensors then.
+  Stream device = {};
   std::int64_t first_iteration = 0;
 };
 

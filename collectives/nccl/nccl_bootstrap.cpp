@@ -14,7 +14,7 @@ namespace amaxscope {
 
 namespace {
 
-constexpr CollectiveTag kSetUp = {.what = "making an NCCL communicator"};
+constexpr CollectiveTag kSetUp = {.traffic = Traffic::kTrainer, .what = "making an NCCL communicator"};
 
 /// Throws on every rank when some rank has a problem: "rank 1: no driver; rank 3: ...".
 void require_all_fine(Communicator& bootstrap, const std::string& own_problem, ErrorCode code,

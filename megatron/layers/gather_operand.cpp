@@ -18,7 +18,7 @@ struct Gather {
   [[nodiscard]] Shape whole(const Shape& shard) const { return {shard.rows() * tp.size(), shard.cols()}; }
 
   [[nodiscard]] Tensor rows(const TensorView& shard) const {
-    Tensor all(shard.dtype(), whole(shard.shape()));
+    Tensor all = Tensor::beside(shard, shard.dtype(), whole(shard.shape()));
     tp.all_gather(shard, all, tag);
     return all;
   }
@@ -26,8 +26,8 @@ struct Gather {
   /// The bytes of all ranks, one after the other.
   [[nodiscard]] Tensor bytes(const TensorView& own) const {
     const auto count = static_cast<std::int64_t>(own.bytes());
-    Tensor all(DType::kU8, {tp.size(), count});
-    tp.all_gather(TensorView(own.data(), DType::kU8, Shape{count}), all, tag);
+    Tensor all = Tensor::beside(own, DType::kU8, {tp.size(), count});
+    tp.all_gather(TensorView(own.data(), DType::kU8, Shape{count}, own.device(), own.stream()), all, tag);
     return all;
   }
 
@@ -36,7 +36,8 @@ struct Gather {
     const Tensor scales = bytes(own.scales);
     const auto part_of = [&](const Tensor& all, const TensorView& like, int rank) {
       const auto* first = static_cast<const std::byte*>(all.view().data());
-      return TensorView(first + static_cast<std::size_t>(rank) * like.bytes(), like.dtype(), like.shape());
+      return TensorView(first + static_cast<std::size_t>(rank) * like.bytes(), like.dtype(), like.shape(),
+                        like.device(), like.stream());
     };
     std::vector<BlockScaledView> parts;
     for (int rank = 0; rank < tp.size(); ++rank) {
@@ -61,7 +62,7 @@ struct Gather {
       if (!float8->usage().rowwise) float8->update_usage({.rowwise = true, .columnwise = false});
       auto all = std::make_shared<Float8Tensor>(whole(float8->shape()), float8->format(Direction::kRowwise),
                                                 rows(float8->codes(Direction::kRowwise)), Tensor{},
-                                                float8->scale(), float8->scale_inv());
+                                                float8->scales());
       all->update_usage(wanted);
       return all;
     }

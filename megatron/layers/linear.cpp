@@ -58,6 +58,12 @@ Linear::Linear(const LayerContext& context, ParallelMode mode, LinearOptions opt
                       (context.recipe == RecipeKind::kNone && context.arithmetic == GemmArithmetic::kBlas),
                   ErrorCode::kUsage, "layer {}: f64 compute goes without a recipe and without exact GEMMs",
                   options.name);
+  AMAXSCOPE_CHECK(
+      !context.on_device() || (context.dtype != DType::kF64 && context.arithmetic == GemmArithmetic::kBlas &&
+                               context.faults == nullptr),
+      ErrorCode::kUsage,
+      "layer {}: on a device it computes in f32 or bf16, without exact GEMMs and planted faults",
+      options.name);
   initialize_parameters(options,
                         mode == ParallelMode::kColumn ? options.outputs / context.tp_size() : options.outputs,
                         mode == ParallelMode::kRow ? options.inputs / context.tp_size() : options.inputs);
@@ -135,8 +141,9 @@ TensorView Linear::with_planted_nan(const TensorView& dy, Tensor& copy) const {
   return copy.view();
 }
 
-TensorView Linear::weight_values() const {
-  return weight_->compute.defined() ? weight_->compute.view() : weight_->master.view();
+TensorView Linear::weight_values() {
+  const TensorView here = weight_->compute.defined() ? weight_->compute.view() : weight_->master.view();
+  return context_.on_device() ? weight_there_.of(here, weight_->version, context_.device) : here;
 }
 
 void Linear::prepare_weight(const TensorMoment& moment) {
@@ -169,6 +176,7 @@ Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
   // A forward that backward will run again shows its operands as if it were the only one.
   const Usage usage{.rowwise = true, .columnwise = moment.phase != Phase::kEval};
   if (faults_ != nullptr) plant_nan(*faults_, name(), TensorKind::kActivation, x);
+  if (context_.on_device()) x = copied_to(context_.device, x.view());
   if (is_gathered_first(description_, TensorKind::kActivation)) {
     x = gather_rows(x.view(), *context_.tp, name(), to_string(TensorKind::kActivation));
   }
@@ -200,8 +208,13 @@ Tensor Linear::forward(Tensor x, const TensorMoment& moment, Saved* saved) {
 Tensor Linear::backward(const TensorView& incoming, const TensorMoment& moment, Saved& saved) {
   AMAXSCOPE_CHECK(saved.activation != nullptr, ErrorCode::kUsage,
                   "layer {}: backward without a forward to go with", name());
-  Tensor struck;  // with a NaN that a fault asks for
-  const TensorView dy = with_planted_nan(incoming, struck);
+  Tensor struck;  // with a NaN that a fault asks for, or where the layer computes
+  TensorView dy = with_planted_nan(incoming, struck);
+  if (bias_ != nullptr) bias_gradient(dy, bias_->gradient);
+  if (context_.on_device()) {
+    struck = copied_to(context_.device, dy);
+    dy = struck.view();
+  }
   Tensor gathered;  // with the rows of all ranks, which the operand may borrow
   if (is_gathered_first(description_, TensorKind::kGradient)) {
     gathered = gather_rows(dy, *context_.tp, name(), to_string(TensorKind::kGradient));
@@ -209,7 +222,6 @@ Tensor Linear::backward(const TensorView& incoming, const TensorMoment& moment, 
   const std::shared_ptr<QuantizedTensor> gradient =
       quantize_operand(TensorKind::kGradient, gathered.defined() ? gathered.view() : dy,
                        {.rowwise = true, .columnwise = true}, moment);
-  if (bias_ != nullptr) bias_gradient(dy, bias_->gradient);
   weight_operand_->use_again(weight_values(), debug_quantizer(TensorKind::kWeight), moment);
   const TensorView original = gathered.defined() ? gathered.view() : dy;
   Tensor dx = multiply_to(TensorKind::kDgrad,

@@ -4,6 +4,9 @@
 // inputs: W [N, K/t], x [M, K/t] -> y [M, N], summed over tp. With sequence parallelism x of a
 // column-parallel layer and y of a row-parallel one hold this rank's slice of the rows. Used by one thread.
 // forward and backward are collective over tp.
+//
+// With a device in the context operands are copied there, and quantized, gathered, multiplied, inspected and
+// reduced there; x, dy, results, bias and gradients are on the host in any case. Each result is waited for.
 #pragma once
 
 #include <memory>
@@ -12,6 +15,7 @@
 #include <vector>
 
 #include "megatron/context.hpp"
+#include "megatron/layers/device_copies.hpp"
 #include "megatron/layers/operand_quantizers.hpp"
 #include "megatron/layers/product.hpp"
 #include "megatron/layers/weight_operand.hpp"
@@ -40,8 +44,8 @@ class Linear {
   };
 
   /// tied_weight: a parameter of this layer's shape that is owned elsewhere, or null. Throws Error(kUsage)
-  /// when the split dimension is not divisible by tp, for f64 with a recipe or with exact GEMMs, and as
-  /// DebugSession::layer does.
+  /// when the split dimension is not divisible by tp, for f64 with a recipe or with exact GEMMs, for f64,
+  /// exact GEMMs or planted faults on a device, and as DebugSession::layer does.
   Linear(const LayerContext& context, ParallelMode mode, LinearOptions options,
          Parameter* tied_weight = nullptr);
   Linear(const Linear&) = delete;
@@ -68,8 +72,9 @@ class Linear {
                                                     const TensorMoment& moment);
   /// dy itself, or `copy` of it with the NaN that is due.
   TensorView with_planted_nan(const TensorView& dy, Tensor& copy) const;
-  /// What the weight's operand is made of.
-  [[nodiscard]] TensorView weight_values() const;
+  /// What the weight's operand is made of, where the layer computes; on a device a copy that is made anew
+  /// when the weight has changed, in the same place.
+  [[nodiscard]] TensorView weight_values();
   void prepare_weight(const TensorMoment& moment);
   Tensor multiply_to(TensorKind result, const GemmInputs& inputs, const TensorMoment& moment);
 
@@ -82,6 +87,7 @@ class Linear {
   LayerQuantizers quantizers_;
   LayerHandle handle_;
   std::unique_ptr<WeightOperand> weight_operand_;
+  DeviceCopy weight_there_;  ///< on a device
 };
 
 class ColumnParallelLinear : public Linear {

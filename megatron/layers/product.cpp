@@ -3,6 +3,7 @@
 #include <bit>
 #include <optional>
 
+#include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "kernels/gemm.hpp"
 #include "megatron/faults.hpp"
@@ -12,15 +13,19 @@ namespace amaxscope::megatron {
 
 namespace {
 
+bool on_host(const Tensor& tensor) { return tensor.device().kind == DeviceKind::kCpu; }
+
 Tensor reduce(const Product& product, Tensor summand) {
   if (product.reduction == Reduction::kNone) return summand;
+  // Sums of 16 bits over ranks are made in fp32 and rounded once, which a device does not do.
+  if (!on_host(summand) && bits_per_element(summand.dtype()) == 16) summand = to_host(summand.view());
   Communicator& tp = *product.context.tp;
   const CollectiveTag tag = {Traffic::kTrainer, "reduce result", product.layer, to_string(product.result)};
   if (product.reduction == Reduction::kAllReduce) {
     tp.all_reduce(summand, ReduceOp::kSum, tag);
     return summand;
   }
-  Tensor slice(summand.dtype(), {summand.rows() / tp.size(), summand.cols()});
+  Tensor slice = Tensor::beside(summand, summand.dtype(), {summand.rows() / tp.size(), summand.cols()});
   tp.reduce_scatter(summand.view(), slice, ReduceOp::kSum, tag);
   return slice;
 }
@@ -68,11 +73,12 @@ Tensor multiply_exact(const Product& product, const GemmInputs& inputs, const Te
 
 Tensor multiply(const Product& product, const GemmInputs& inputs, const TensorMoment& moment) {
   if (product.context.arithmetic == GemmArithmetic::kExact) return multiply_exact(product, inputs, moment);
-  Tensor result(product.dtype, {inputs.a.rows(), inputs.b.rows()});
+  Tensor result = Tensor::beside(inputs.a.data, product.dtype, {inputs.a.rows(), inputs.b.rows()});
   gemm(inputs.a, inputs.b, result);
   if (product.faults != nullptr) plant_nan(*product.faults, product.layer, product.result, result);
   if (product.debug != nullptr) product.debug->process_gemm_output(result, moment, &inputs);
-  return reduce(product, std::move(result));
+  result = reduce(product, std::move(result));
+  return on_host(result) ? std::move(result) : to_host(result.view());
 }
 
 }  // namespace amaxscope::megatron

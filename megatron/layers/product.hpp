@@ -29,7 +29,8 @@ struct Product {
 /// GemmArithmetic::kExact the sums over ranks are in fp64 over the unscaled codes when all ranks decode with
 /// the same factor, else over the scaled products; the hook sees a copy of this rank's summand, and only
 /// where it modifies does the copy take the summand's place. The originals in inputs are for the debug hook
-/// alone.
+/// alone. The result is on the host; of operands on a device it is waited for, after the hook and the
+/// reduction have had it there (sums of bf16 over ranks are reduced on the host).
 Tensor multiply(const Product& product, const GemmInputs& inputs, const TensorMoment& moment);
 inline Tensor multiply(const Product& product, const GemmOperand& a, const GemmOperand& b,
                        const TensorMoment& moment) {

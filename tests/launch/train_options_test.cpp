@@ -113,8 +113,19 @@ TEST(TrainOptions, CountsMustBePositive) {
   EXPECT_THAT(refusal([](TrainOptions& o) { o.learning_rate = 0.0; }), HasSubstr("positive"));
 }
 
-TEST(TrainOptions, WhatIsNotBuiltSaysSo) {
-  EXPECT_THAT(refusal([](TrainOptions& o) { o.device = "cuda"; }), HasSubstr("not built yet"));
+TEST(TrainOptions, WhatADeviceDoesNotDoIsRefusedByName) {
+  const auto on_cuda = [](const std::function<void(TrainOptions&)>& change) {
+    return refusal([&](TrainOptions& o) { o.device = "cuda", change(o); });
+  };
+  EXPECT_EQ(on_cuda([](TrainOptions&) {}), "");
+  EXPECT_EQ(on_cuda([](TrainOptions& o) { o.unsupported_gemm = "refuse"; }), "");
+  EXPECT_THAT(on_cuda([](TrainOptions& o) { o.gemm = "exact"; }),
+              HasSubstr("--gemm exact goes with --device cpu"));
+  EXPECT_THAT(on_cuda([](TrainOptions& o) { o.inject = {"nan@layer=x"}; }),
+              HasSubstr("--inject goes with --device cpu"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.device = "gpu"; }), HasSubstr("--device gpu: unknown"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.unsupported_gemm = "refuse"; }),
+              HasSubstr("is about --device cuda"));
 }
 
 TEST(TrainOptions, APresetIsOneOfThoseThatThereAreAndStandsAlone) {
