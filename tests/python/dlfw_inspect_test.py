@@ -309,14 +309,13 @@ class Modified(Run):
             FakeQuant={"gemms": ["fprop"], "tensors": ["activation"], "quant_format": "FP8E4M3", "start_step": 2},
             LogTensorStats={"tensors": ["activation"], "stats": ["max"]},
         )
-        layer = self.layer()
-        changed = []
+        layer = self.layer(quantizers=delayed())
+        in_fp8 = []
         for _ in range(4):
-            x = torch.randn(8, 96)
-            layer.forward_backward(x, torch.randn(8, 64))
-            changed.append(not torch.equal(layer.used["activation"][0], x))
+            layer.forward_backward(torch.randn(8, 96), torch.randn(8, 64))
+            in_fp8.append([hasattr(layer.used[name][0], "_scale_inv") for name in ("activation", "weight", "gradient")])
             debug_api.step()
-        self.assertEqual(changed, [False, False, True, True])
+        self.assertEqual(in_fp8, [[True, True, True]] * 2 + [[False, False, True]] * 2)
         self.assertEqual(len(lines.values), 4)
 
     def test_what_is_spelled_out_for_devices_has_the_bits_of_the_library(self):
@@ -350,6 +349,20 @@ class Registration(Run):
             )  # fmt: skip
             self.assertNotIn("FakeQuant", Registry.data["transformer_engine"].feat_api_to_features["fp8_gemm"])
             debug_api.end_debug()
+
+    def test_after_features_that_wait_for_their_namespace(self):
+        own, reference = amaxscope.dlfw_inspect.feature_dirs()
+        waiting = os.path.join(self.folder, "waiting")
+        os.mkdir(waiting)
+        with open(os.path.join(waiting, "early.py"), "w", encoding="utf-8") as file:
+            file.write(
+                "from nvdlfw_inspect.registry import Registry\n"
+                "for name in ('LogTensorStats', 'Early'):\n"
+                "    Registry.register_feature(namespace='transformer_engine')(type(name, (), {}))\n"
+            )
+        begin(self, self.folder, dirs=[waiting, own, reference], LogTensorStats={"tensors": ["activation"], "stats": ["max"]})
+        self.assertTrue(self.names()["LogTensorStats"])
+        self.assertFalse(self.names()["Early"])
 
     def test_off_is_nothing(self):
         with mock.patch.dict(os.environ, AMAXSCOPE="off"):
