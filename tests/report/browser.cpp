@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 namespace amaxscope::report::test {
 
@@ -119,7 +121,6 @@ json Browser::next_message() {
 void Browser::note(const json& message) {
   const std::string method = message.value("method", "");
   const json parameters = message.value("params", json::object());
-  if (method == "Page.loadEventFired") loaded_ = true;
   if (method == "Network.requestWillBeSent") requests_.push_back(parameters.at("request").at("url"));
   if (method == "Runtime.exceptionThrown") complaints_.push_back(parameters.dump());
   if (method == "Runtime.consoleAPICalled" && parameters.at("type") == "error")
@@ -152,10 +153,12 @@ void Browser::open(const std::filesystem::path& file) {
   call("Page.navigate", {{"url", "about:blank"}});
   complaints_.clear();
   requests_.clear();
-  loaded_ = false;
   call("Page.navigate", {{"url", "file://" + file.string()}});
-  while (!loaded_ || evaluate("location.href") == "about:blank") {
-    if (!loaded_) note(next_message());
+  // Asked of the page itself: an event that says "loaded" may be the blank page's, come late.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+  while (evaluate("location.href !== 'about:blank' && document.readyState === 'complete'") != true) {
+    if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("the page does not load");
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
 

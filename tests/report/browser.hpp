@@ -44,7 +44,6 @@ class Browser {
   int to_ = -1;
   int from_ = -1;
   int last_id_ = 0;
-  bool loaded_ = false;
   std::string session_;
   std::string received_;
   std::vector<std::string> complaints_;
