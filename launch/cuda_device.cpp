@@ -1,6 +1,8 @@
 // A CUDA device for `amaxscope train --device cuda`: kernels, cuBLASLt and NCCL behind
 // launch/compute_device.hpp. This file is no part of amaxscope::launch: libamaxscope_train_cuda.so has it,
 // and tests that link imitations.
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "collectives/nccl/nccl_communicator.hpp"
@@ -27,6 +29,17 @@ class CudaComputeDevice final : public ComputeDevice {
                            .warn = std::move(options.warn)});
     stream_ = CudaStream::create();
   }
+  CudaComputeDevice(const CudaComputeDevice&) = delete;
+  CudaComputeDevice& operator=(const CudaComputeDevice&) = delete;
+  /// Lets what is on the stream end, as memory that is given back; a collective that hangs does not end.
+  ~CudaComputeDevice() override {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      while (!stream_.idle() && std::chrono::steady_clock::now() - start < kTeardown)
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    } catch (...) {  // what failed on it has been said
+    }
+  }
 
   [[nodiscard]] Stream stream() const noexcept override { return {stream_.get(), backend_.get()}; }
   [[nodiscard]] std::unique_ptr<Communicator> connect(Communicator& bootstrap,
@@ -35,6 +48,8 @@ class CudaComputeDevice final : public ComputeDevice {
   }
 
  private:
+  static constexpr std::chrono::seconds kTeardown{5};
+
   int ordinal_;
   std::unique_ptr<DeviceBackend> backend_;
   CudaStream stream_;  // ends before the memory that its work was on
