@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "core/version.hpp"
+#include "launch/compute_module.hpp"
 #include "launch/machine.hpp"
 
 namespace amaxscope::launch {
@@ -41,6 +43,15 @@ void describe_root(MachineReport& report) {
   }
 }
 
+// What `train --device` may be. Whether the library for CUDA can be loaded is found out by who asks for it.
+std::string train_devices() {
+  for (const std::filesystem::path& place : compute_module_places()) {
+    std::error_code ignored;
+    if (std::filesystem::exists(place, ignored)) return fmt::format("cpu, cuda ({})", place.string());
+  }
+  return "cpu (no library for CUDA is beside the program)";
+}
+
 }  // namespace
 
 MachineReport describe_machine(const std::string& job) {
@@ -54,7 +65,7 @@ MachineReport describe_machine(const std::string& job) {
   report.rows.push_back({"CUDA driver", describe_driver(cuda_driver())});
   const LibraryProbe nccl = nccl_library();
   report.rows.push_back({"NCCL", nccl.found ? nccl.detail : "not found: " + nccl.detail});
-  report.rows.push_back({"backends", "cpu (the CUDA backend is not built yet)"});
+  report.rows.push_back({"train on", train_devices()});
   report.rows.push_back({"/dev/shm", describe_shared_memory()});
   describe_root(report);
   return report;

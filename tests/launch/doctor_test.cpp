@@ -28,6 +28,16 @@ TEST_F(Doctor, ShowsWhereEachRankRuns) {
                                 HasSubstr("OMPI_MCA_btl=vader,self"), Not(HasSubstr("what differs"))));
 }
 
+TEST_F(Doctor, SaysWhatATrainingCanRunOn) {
+  const std::filesystem::path module =
+      std::filesystem::path(AMAXSCOPE_PROGRAM).parent_path() / "libamaxscope_train_cuda.so";
+  const ProgramResult result = amaxscope({"doctor"});
+  EXPECT_EQ(result.status, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, ContainsRegex(std::filesystem::exists(module)
+                                            ? "\ntrain on +cpu, cuda \\(/.*libamaxscope_train_cuda.so\\)\n"
+                                            : "\ntrain on +cpu \\(no library for CUDA"));
+}
+
 TEST_F(Doctor, NamesTheRankWithoutAVariable) {
   const ProgramResult result =
       in_shell(4, "[ $OMPI_COMM_WORLD_RANK = 2 ] || export NCCL_DEBUG=INFO; exec \"$0\" doctor");
