@@ -339,6 +339,43 @@ TYPED_TEST(LoopsTest, ErrorsHaveTheBitsOfTheReference) {
   });
 }
 
+/// Elements within a few ulps of half of the smallest code and of other ties, under scales a few ulps from
+/// powers of two and others: where a difference of x and its code may just be an fp32 or just not.
+TEST(Loops, ErrorsNextToTiesHaveTheBitsOfTheReference) {
+  for_each_target([](const Loops& loops, const Loops& reference) {
+    for (const DType format : {DType::kE4M3, DType::kE5M2}) {
+      for (std::uint32_t i = 0; i < 400; ++i) {
+        const std::uint32_t mantissa = i < 100 ? i : i < 200 ? 0x800000U - (i - 99) : i * 20'011U % 0x800000U;
+        const float scale = from_bits(((100U + i % 60) << 23) | mantissa);
+        const cpu::Scaling scaling{scale, 1.0F / scale};
+        std::vector<float> x;
+        for (const float tie : {0x1p-10F, 0x3p-10F, 0x1p-17F, 0x3p-17F, 0x1.1p0F, 0x1.2p3F, 440.0F}) {
+          const std::uint32_t around =
+              bits_of(static_cast<float>(static_cast<double>(tie) / static_cast<double>(scale)));
+          for (std::uint32_t step = 0; step < 17; ++step) x.push_back(from_bits(around + step - 8));
+        }
+        QuantizationError a;
+        QuantizationError b;
+        loops.f32.format(format).add_error(x.data(), nullptr, x.size(), scaling, a);
+        reference.f32.format(format).add_error(x.data(), nullptr, x.size(), scaling, b);
+        expect_same(a, b);
+        ASSERT_FALSE(testing::Test::HasFailure()) << bits_of(scale);
+        // One after the other, so that no sum hides the last bit of a square.
+        for (const float each : x) {
+          QuantizationError one;
+          QuantizationError other;
+          loops.f32.format(format).add_error(&each, nullptr, 1, scaling, one);
+          reference.f32.format(format).add_error(&each, nullptr, 1, scaling, other);
+          ASSERT_EQ(bits_of(one.error_squares), bits_of(other.error_squares))
+              << bits_of(scale) << ' ' << bits_of(each);
+          ASSERT_EQ(bits_of(one.quantized_squares), bits_of(other.quantized_squares)) << bits_of(scale);
+          ASSERT_EQ(bits_of(one.max_error), bits_of(other.max_error)) << bits_of(scale);
+        }
+      }
+    }
+  });
+}
+
 TEST(Loops, TransposesOfBytes) {
   for_each_target([](const Loops& loops, const Loops& reference) {
     for (const Store store : {Store::kCached, Store::kStreamed}) {

@@ -31,7 +31,8 @@ class CastError {
  public:
   using Traits = Fp8Traits<kFormat>;
 
-  explicit HWY_INLINE CastError(const Scaling& scaling) : scaling_(scaling) {}
+  explicit HWY_INLINE CastError(const Scaling& scaling)
+      : scaling_(scaling), exact_(exact_differences(scaling)) {}
 
   /// Whether the scale lets finite elements decode to finite values.
   HWY_INLINE bool fits() const {
@@ -43,12 +44,16 @@ class CastError {
   HWY_INLINE bool add_block(const T* x, std::size_t count, QuantizationError& sums) const {
     Common common;
     Magnitudes<T> seen;
-    over_block(x, count, [&](auto patterns, std::size_t vector) HWY_ATTR {
-      over_floats<T>(seen.add(patterns), vector,
-                     [&](VFloat value, std::size_t low, std::size_t high)
-                         HWY_ATTR { add(value, low, high, common); });
-    });
+    if (exact_) {
+      add_all<true>(x, count, seen, common);
+    } else {
+      add_all<false>(x, count, seen, common);
+    }
     if (seen.largest() >= kInfinity) return false;
+    if (HWY_UNLIKELY(exact_ && saturates(seen))) {
+      common = Common();
+      add_all<false>(x, count, seen, common);
+    }
     sums.numel += count;
     sums.compared += count;
     sums.error_squares += common.errors.template total<T>();
@@ -71,6 +76,20 @@ class CastError {
   static constexpr float kHalfLeast =
       std::bit_cast<float>(static_cast<std::uint32_t>(127 - Traits::kBias - Traits::kMantissaBits) << 23);
 
+  /// Whether x - q is an fp32 for every x that does not saturate, q being the value of its code. It is where
+  /// q is 0 or between x / 2 and 2 x (Sterbenz). Rounding to a code keeps within these but for the smallest
+  /// code: an x a few ulps below half of its value may get it. Then the difference, about as large as x, has
+  /// the spacing of x unless a power of two lies between the two, which takes a scale_inv a few ulps from
+  /// one.
+  static HWY_INLINE bool exact_differences(const Scaling& scaling) {
+    const double product = static_cast<double>(scaling.scale) * static_cast<double>(scaling.scale_inv);
+    const bool inverse = product > 1 - 0x1p-22 && product < 1 + 0x1p-22;
+    const bool normal = scaling.scale > 0x1p-100F && scaling.scale < 0x1p100F;
+    const std::uint32_t mantissa = std::bit_cast<std::uint32_t>(scaling.scale_inv) & 0x7FFFFFU;
+    const bool apart = mantissa >= 32 && mantissa <= 0x7FFFFFU - 32;
+    return inverse && normal && (apart || (mantissa == 0 && product == 1));
+  }
+
   HWY_INLINE float limit() const { return Traits::kGrid.max * scaling_.scale_inv; }
 
   /// Whole steps where they lie, the rest filled up with zeros: they add 0 to every sum.
@@ -87,32 +106,62 @@ class CastError {
     over_step(rest.data(), action);
   }
 
-  HWY_INLINE VFloat nearest(VFloat scaled) const {
+  static HWY_INLINE VFloat nearest(VFloat scaled) {
     return Grid<kFormat>::nearest(Grid<kFormat>::clamp(hn::BitCast(Words(), scaled)));
   }
 
-  /// Products of two fp32 are exact in double, so fusing them with the sum changes nothing; the square of an
-  /// error is not, and is rounded as the reference rounds it. The largest error may be looked for in fp32:
-  /// two fp32 that lie so far apart that their difference is not exact in double differ by the larger one.
-  HWY_INLINE void add(VFloat value, std::size_t low, std::size_t high, Common& to) const {
-    const auto q = hn::Mul(nearest(hn::Mul(value, hn::Set(Floats(), scaling_.scale))),
-                           hn::Set(Floats(), scaling_.scale_inv));
-    to.largest = hn::Max(to.largest, hn::Abs(hn::Sub(value, q)));
-    add_doubles(low_doubles(value), low_doubles(q), low, to);
-    add_doubles(high_doubles(value), high_doubles(q), high, to);
+  /// kExact: x - q are fp32, and nothing that counts saturates.
+  template <bool kExact>
+  HWY_INLINE void add_all(const T* x, std::size_t count, Magnitudes<T>& seen, Common& to) const {
+    over_block(x, count, [&](auto patterns, std::size_t vector) HWY_ATTR {
+      over_floats<T>(seen.add(patterns), vector,
+                     [&](VFloat value, std::size_t low, std::size_t high)
+                         HWY_ATTR { add<kExact>(value, low, high, to); });
+    });
   }
+
+  /// The largest error may be looked for in fp32: two fp32 that lie so far apart that their difference is not
+  /// exact in double differ by the larger one.
+  template <bool kExact>
+  HWY_INLINE void add(VFloat value, std::size_t low, std::size_t high, Common& to) const {
+    const auto scaled = hn::BitCast(Words(), hn::Mul(value, hn::Set(Floats(), scaling_.scale)));
+    const auto rounded = Grid<kFormat>::nearest(kExact ? scaled : Grid<kFormat>::clamp(scaled));
+    const auto q = hn::Mul(rounded, hn::Set(Floats(), scaling_.scale_inv));
+    const auto error = hn::Sub(value, q);
+    to.largest = hn::Max(to.largest, hn::Abs(error));
+    if constexpr (kExact) {
+      add_exact(low_doubles(value), low_doubles(error), low, to);
+      add_exact(high_doubles(value), high_doubles(error), high, to);
+    } else {
+      add_doubles(low_doubles(value), low_doubles(q), low, to);
+      add_doubles(high_doubles(value), high_doubles(q), high, to);
+    }
+  }
+  /// Products of two fp32 are exact in double, so fusing them with the sum changes nothing; the square of an
+  /// error that is no fp32 is not, and is rounded as the reference rounds it.
   static HWY_INLINE void add_doubles(VDouble x, VDouble q, std::size_t part, Common& to) {
     const auto error = hn::Sub(x, q);
     to.errors.parts[part] = hn::Add(to.errors.parts[part], hn::Mul(error, error));
+    add_products(x, q, part, to);
+  }
+  static HWY_INLINE void add_exact(VDouble x, VDouble error, std::size_t part, Common& to) {
+    to.errors.parts[part] = hn::MulAdd(error, error, to.errors.parts[part]);
+    add_products(x, hn::Sub(x, error), part, to);
+  }
+  static HWY_INLINE void add_products(VDouble x, VDouble q, std::size_t part, Common& to) {
     to.signals.parts[part] = hn::MulAdd(x, x, to.signals.parts[part]);
     to.quantized.parts[part] = hn::MulAdd(q, q, to.quantized.parts[part]);
     to.products.parts[part] = hn::MulAdd(x, q, to.products.parts[part]);
   }
 
+  HWY_INLINE bool saturates(const Magnitudes<T>& seen) const {
+    return std::bit_cast<std::uint32_t>(std::bit_cast<float>(seen.largest()) * scaling_.scale) >=
+           Traits::kSaturatesFrom;
+  }
   HWY_INLINE bool has_rare(const Magnitudes<T>& seen) const {
     const auto amax = std::bit_cast<float>(seen.largest());
     const std::uint32_t least = seen.least();
-    return amax > limit() || std::bit_cast<std::uint32_t>(amax * scaling_.scale) >= Traits::kSaturatesFrom ||
+    return amax > limit() || saturates(seen) ||
            (least < kInfinity && std::bit_cast<float>(least) * scaling_.scale <= kHalfLeast);
   }
 
@@ -157,6 +206,7 @@ class CastError {
   }
 
   Scaling scaling_;
+  bool exact_;
 };
 
 }  // namespace HWY_NAMESPACE

@@ -75,8 +75,9 @@ void transpose(const std::uint8_t* in, std::size_t in_stride, std::size_t rows, 
   if (streamed) hwy::FlushStream();
 }
 
-constexpr std::size_t kTileRows = 256;  // a column of a tile leaves as four whole lines
-constexpr std::size_t kTileCols = 512;
+// A column of a tile leaves as eight whole lines, and only so many columns are written at a time.
+constexpr std::size_t kTileRows = 512;
+constexpr std::size_t kTileCols = 256;
 /// Rows of a tile are further apart than a power of two, or they would share the sets of the cache.
 constexpr std::size_t kTileStride = kTileCols + 64;
 
