@@ -7,6 +7,7 @@
 #define AMAXSCOPE_CAST_ERROR_INL_HPP
 #endif
 
+#include "kernels/codec/scale.hpp"
 #include "kernels/cpu/simd/extremes-inl.hpp"
 #include "kernels/cpu/simd/grid-inl.hpp"
 
@@ -78,16 +79,11 @@ class CastError {
 
   /// Whether x - q is an fp32 for every x that does not saturate, q being the value of its code. It is where
   /// q is 0 or between x / 2 and 2 x (Sterbenz). Rounding to a code keeps within these but for the smallest
-  /// code: an x a few ulps below half of its value may get it. Then the difference, about as large as x, has
-  /// the spacing of x unless a power of two lies between the two, which takes a scale_inv a few ulps from
-  /// one.
+  /// code, which an x a few ulps below half of its value may get: none of these, under any of the 2^23
+  /// mantissas of a scale, has a difference that is no fp32.
   static HWY_INLINE bool exact_differences(const Scaling& scaling) {
-    const double product = static_cast<double>(scaling.scale) * static_cast<double>(scaling.scale_inv);
-    const bool inverse = product > 1 - 0x1p-22 && product < 1 + 0x1p-22;
-    const bool normal = scaling.scale > 0x1p-100F && scaling.scale < 0x1p100F;
-    const std::uint32_t mantissa = std::bit_cast<std::uint32_t>(scaling.scale_inv) & 0x7FFFFFU;
-    const bool apart = mantissa >= 32 && mantissa <= 0x7FFFFFU - 32;
-    return inverse && normal && (apart || (mantissa == 0 && product == 1));
+    return scaling.scale_inv == scale_inverse(scaling.scale) && scaling.scale > 0x1p-100F &&
+           scaling.scale < 0x1p100F;
   }
 
   HWY_INLINE float limit() const { return Traits::kGrid.max * scaling_.scale_inv; }
