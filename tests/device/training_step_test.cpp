@@ -138,7 +138,7 @@ TEST_F(TrainingStep, ADebugRuntimeWithNothingToDoAddsNoKernelAndNoCall) {
   }
 }
 
-TEST_F(TrainingStep, WhatAFeatureCannotLookAtOnADeviceIsSaidAndEndsNothing) {
+TEST_F(TrainingStep, WhatOnlyTheHostComputesGetsACopyAndChangesNothing) {
   constexpr std::string_view kHostOnly = R"(
 looks:
   enabled: True
@@ -151,7 +151,11 @@ looks:
 )";
   const Trained without = train(RecipeKind::kCurrent, true, {});
   const Trained with = train(RecipeKind::kCurrent, true, kHostOnly);
+  const Trained on_cpu = train(RecipeKind::kCurrent, false, kHostOnly);
   expect_same_steps(with, without, "host only");
+  EXPECT_FALSE(with.detached);
+  EXPECT_GT(with.steps[1].waits, 0) << "for the copy";
+  expect_same_records(with.records, on_cpu.records);
 }
 
 TEST_F(TrainingStep, AnErrorAtAnyCallLeavesNothingBehind) {
