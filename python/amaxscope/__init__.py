@@ -37,10 +37,14 @@ _NAMES = {
     "version": "_native",
 }
 
-__all__ = sorted(_NAMES)
+_MODULES = ("kernels",)
+
+__all__ = sorted([*_NAMES, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _NAMES:
         raise AttributeError(f"amaxscope has no {name!r}; it has {', '.join(__all__)}")
     value = getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)

@@ -278,6 +278,11 @@ class Layer:
         """Whether anything may differ from the plain path in this layer at this iteration: one comparison."""
         return self._native.active
 
+    @property
+    def due(self) -> bool:
+        """Whether anything does differ in this iteration, of all six tensors: exact where `active` says that it may."""
+        return self._native.due
+
     def set_weight(self, weight: Tensor) -> None:
         """Where the weight is and stays, for Session.weights_are_final()."""
         view = view_of(weight, "weight")

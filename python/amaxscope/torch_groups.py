@@ -36,7 +36,7 @@ class TorchCollectives:
     def _copy(self, buffer: memoryview, dtype: torch.dtype) -> torch.Tensor:
         """Where the backend works. It may hold a tensor for a moment after it is done, which a borrowed buffer does not allow."""
         device = "cpu" if self._on_host else torch.device("cuda", torch.cuda.current_device())
-        return torch.frombuffer(buffer, dtype=dtype).to(device, copy=True) if len(buffer) else torch.empty(0, dtype=dtype)
+        return torch.frombuffer(bytearray(buffer), dtype=dtype).to(device) if len(buffer) else torch.empty(0, dtype=dtype)
 
     def start_all_reduce(self, buffer: memoryview, dtype: str, op: str) -> _TorchRequest:
         there = self._copy(buffer, _TYPES[dtype])

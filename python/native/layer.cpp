@@ -82,6 +82,20 @@ void reuse(const Layer& layer, const std::string& tensor, const View& x, const Q
   });
 }
 
+/// Whether any of the six tensors is to be treated otherwise than on the plain path in this iteration. When
+/// none is, the layer is inactive until it next may act.
+bool is_due(const Layer& layer) {
+  if (!layer.own().handle.active()) return false;
+  bool due = false;
+  layer.session->use([&](amaxscope_session*) {
+    for (const TensorKind tensor : kAllTensors) {
+      const DebugQuantizer* const debug = capi::debug_quantizer(*layer.handle, tensor);
+      due = due || (debug != nullptr && debug->any_feature_enabled());
+    }
+  });
+  return due;
+}
+
 bool gathers(const Layer& layer, const std::string& tensor) {
   return codes_are_gathered(layer.own().description,
                             static_cast<TensorKind>(meant(kTensors, tensor, "tensor")));
@@ -145,6 +159,7 @@ void add_layer(py::module_& module) {
   py::class_<Layer>(module, "Layer")
       .def(py::init(&register_layer))
       .def_property_readonly("active", [](const Layer& layer) { return amaxscope_active(&layer.own()) != 0; })
+      .def_property_readonly("due", &is_due)
       .def("wants_result",
            [](const Layer& layer, const std::string& tensor) {
              return amaxscope_wants_result(&layer.own(), meant(kTensors, tensor, "tensor")) != 0;

@@ -67,6 +67,9 @@ def run_here(file: str) -> int:
     if result.testsRun == 0:
         print(f"run_test: {file} has no test", file=sys.stderr)
         return 1
+    if result.wasSuccessful() and len(result.skipped) == result.testsRun:
+        print("SKIPPED:", "; ".join(sorted({reason for _, reason in result.skipped})))
+        return SKIPPED
     return 0 if result.wasSuccessful() else 1
 
 

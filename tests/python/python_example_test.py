@@ -1,0 +1,33 @@
+"""The example that docs/python.md begins with."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+from support import TemporaryFolder, records
+
+SOURCES = pathlib.Path(os.environ["AMAXSCOPE_SOURCE_DIR"])
+
+
+class Example(unittest.TestCase):
+    def test_it_runs_and_records_what_it_says(self):
+        with TemporaryFolder() as folder:
+            program = [sys.executable, str(SOURCES / "examples/python/one_layer.py"), str(folder)]
+            done = subprocess.run(program, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = records(folder)
+            self.assertEqual(sorted({record["iteration"] for record in found}), [0, 5])
+            self.assertEqual({record["tensor"] for record in found}, {"activation", "weight", "gradient"})
+            for record in found:
+                (name,) = record["stats"]
+                self.assertIn("underflows%", name)
+                self.assertGreaterEqual(record["stats"][name], 0)
+
+    def test_the_page_shows_the_program_as_it_is(self):
+        program = (SOURCES / "examples/python/one_layer.py").read_text(encoding="utf-8")
+        page = (SOURCES / "docs/python.md").read_text(encoding="utf-8")
+        shown = re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1)
+        self.assertEqual(program.split('"""\n\n', 1)[1], shown)
