@@ -44,12 +44,11 @@ HWY_INLINE VWord maxima(const T* x) {
   return hn::Max(hn::ShiftRight<16>(pairs), hn::And(pairs, hn::Set(Words(), 0xFFFFU)));
 }
 
-/// The largest of four blocks in their order, in four words. kAhead: more blocks follow in memory.
-template <bool kAhead, class T>
+/// The largest of four blocks in their order, in four words.
+template <class T>
 HWY_INLINE auto largest_of_four(const T* x) {
   const Words d;
   const hn::Repartition<std::uint64_t, Words> wide;
-  if constexpr (kAhead) prefetch<4 * kMx * sizeof(T)>(x);
   const auto a = maxima(x);
   const auto b = maxima(x + kMx);
   const auto c = maxima(x + 2 * kMx);
@@ -86,19 +85,18 @@ HWY_INLINE VWord as_fp32(VWord patterns) {
 }
 
 /// The largest magnitudes of kGroup blocks as fp32 bits; above those of Inf where there is a NaN.
-template <bool kAhead, class T>
+template <class T>
 HWY_INLINE VWord largest_of_blocks(const T* x) {
   const Words d;
   constexpr std::size_t kFour = 4 * kMx;
   if constexpr (kFloats == 4) {
-    return as_fp32<T>(largest_of_four<kAhead>(x));
+    return as_fp32<T>(largest_of_four(x));
   } else if constexpr (kFloats == 8) {
-    return as_fp32<T>(hn::Combine(d, largest_of_four<kAhead>(x + kFour), largest_of_four<kAhead>(x)));
+    return as_fp32<T>(hn::Combine(d, largest_of_four(x + kFour), largest_of_four(x)));
   } else {
     const hn::Half<Words> half;
-    const auto low = hn::Combine(half, largest_of_four<kAhead>(x + kFour), largest_of_four<kAhead>(x));
-    const auto high =
-        hn::Combine(half, largest_of_four<kAhead>(x + 3 * kFour), largest_of_four<kAhead>(x + 2 * kFour));
+    const auto low = hn::Combine(half, largest_of_four(x + kFour), largest_of_four(x));
+    const auto high = hn::Combine(half, largest_of_four(x + 3 * kFour), largest_of_four(x + 2 * kFour));
     return as_fp32<T>(hn::Combine(d, high, low));
   }
 }
@@ -186,10 +184,11 @@ HWY_INLINE bool make_short([[maybe_unused]] bool regular, [[maybe_unused]] const
   }
 }
 
+/// kAhead: more blocks follow in memory. They are fetched while codes are made, which takes longest.
 template <DType kFormat, bool kAhead, class T>
 HWY_INLINE void encode_group(const T* x, std::uint8_t* codes, std::uint8_t* scales) {
   const Words d;
-  VWord amaxes = largest_of_blocks<kAhead>(x);
+  VWord amaxes = largest_of_blocks(x);
   const bool has_nan = !hn::AllFalse(d, hn::Gt(amaxes, hn::Set(d, kInfinity)));
   if (HWY_UNLIKELY(has_nan)) {
     alignas(64) std::array<std::uint32_t, kGroup> without;
@@ -207,6 +206,7 @@ HWY_INLINE void encode_group(const T* x, std::uint8_t* codes, std::uint8_t* scal
   hn::Store(bytes, d, of_blocks.data());
   hn::Store(hn::BitCast(Floats(), multipliers_of(bytes)), Floats(), multipliers.data());
   for (std::size_t i = 0; i < kGroup * kMx; i += kBytes) {
+    if constexpr (kAhead) prefetch<kBytes * sizeof(T)>(x + i);
     if (make_short<kFormat>(regular, x + i, of_blocks.data() + i / kMx, codes + i)) continue;
     hn::StoreU(encode_bytes<kFormat>([&](std::size_t at) HWY_ATTR {
                  return hn::Mul(load(x + i + at), hn::Set(Floats(), multipliers[(i + at) / kMx]));
