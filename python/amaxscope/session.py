@@ -50,6 +50,12 @@ class Session:
     on_failure  "by_config": stop observing when everything configured only observes, else abort the job; "detach"; "abort".
     amax_scope  whose scales features share: "tensor" (of all ranks that hold parts of it), "te" (as TransformerEngine's
               recipes), "local".
+    strict    a section of the config that matches no layer is an error.
+    log_all_ranks  records of every rank of a group instead of its lowest. count_replicas: every replica of a tensor counts
+              in sums, as in TransformerEngine.
+    poll_every, watch_config, replaceable_config, dump_on_signal  as docs/live.md has them: iterations between polls of the ranks
+              (0: 1 when findings set off the job, else 10), an edited config file takes effect, replace_config() may be
+              called, SIGUSR1 asks for the state of the runtime.
 
     As a context manager it is closed at the end; after an exception (other than Stopped) the run stays marked as not closed.
     """
@@ -69,6 +75,13 @@ class Session:
         deadline: float = 600.0,
         on_failure: str = "by_config",
         amax_scope: str = "tensor",
+        strict: bool = False,
+        log_all_ranks: bool = False,
+        count_replicas: bool = False,
+        poll_every: int = 0,
+        watch_config: bool = False,
+        replaceable_config: bool = False,
+        dump_on_signal: bool = False,
     ) -> None:
         if isinstance(config, Mapping):
             if config_text is not None:
@@ -79,14 +92,23 @@ class Session:
             config_text,
             preset,
             None if log_dir is None else os.fspath(log_dir),
-            first_iteration,
-            deadline,
-            on_failure,
-            amax_scope,
             None if world is None else world._native,
-            tp_size,
-            cp_size,
-            pp_size,
+            {
+                "first_iteration": first_iteration,
+                "deadline": deadline,
+                "on_failure": on_failure,
+                "amax_scope": amax_scope,
+                "tp_size": tp_size,
+                "cp_size": cp_size,
+                "pp_size": pp_size,
+                "strict": strict,
+                "log_all_ranks": log_all_ranks,
+                "count_replicas": count_replicas,
+                "poll_every": poll_every,
+                "watch_config": watch_config,
+                "replaceable_config": replaceable_config,
+                "dump_on_signal": dump_on_signal,
+            },
         )
 
     def __enter__(self) -> Session:
@@ -150,6 +172,32 @@ class Session:
         layout  over tp: "replicated", "shard0" (rows), "shard1" (columns) or "partial" (a summand).
         """
         self._native.observe(name, kind, view_of(x, "x"), layout, phase, microbatch)
+
+    def observes_update(self, name: str, *, layout: str = "replicated") -> bool:
+        """Whether observe_update() of this name would do anything in this iteration: ask before computing what it takes."""
+        return self._native.observes_update(name, layout)
+
+    def observe_update(
+        self,
+        name: str,
+        before: Tensor,
+        update: Tensor,
+        *,
+        layout: str = "replicated",
+        normalized_gradient: Optional[Tensor] = None,
+    ) -> None:
+        """What an optimizer step is about to do to a parameter, as an observed tensor of the kind "update".
+
+        before: the weight as it is stored; update: f32 or f64, what will be added to it, not yet rounded to the weight's type;
+        normalized_gradient: g / sqrt(v) of Adam.
+        """
+        gradient = None if normalized_gradient is None else view_of(normalized_gradient, "normalized_gradient")
+        self._native.observe_update(name, view_of(before, "before"), view_of(update, "update"), layout, gradient)
+
+    def replace_config(self, text: str) -> None:
+        """Another config for all ranks: the text counts on rank 0 of world and is taken at the iteration after the next poll,
+        everywhere or nowhere. Raises ConfigError for one that is not valid. Needs replaceable_config."""
+        self._native.replace_config(text)
 
     def scalar(self, name: str, value: float) -> None:
         """The loss, a norm, a learning rate: written with this iteration by rank 0."""

@@ -15,36 +15,37 @@ namespace {
 
 const char* text_or_null(const std::optional<std::string>& text) { return text ? text->c_str() : nullptr; }
 
-std::string text_of_preset(const std::string& name) {
-  const Preset* const preset = find_preset(name);
-  AMAXSCOPE_CHECK(preset != nullptr, ErrorCode::kUsage, "there is no preset \"{}\"; there are {}", name,
-                  preset_names());
-  return std::string(preset->yaml);
-}
-
+/// What a session is opened with, by the names of Session in session.py.
 std::unique_ptr<Session> open(const std::optional<std::string>& config_path,
-                              std::optional<std::string> config_text,
+                              const std::optional<std::string>& config_text,
                               const std::optional<std::string>& preset,
-                              const std::optional<std::string>& log_dir, std::int64_t first_iteration,
-                              double deadline, const std::string& on_failure, const std::string& amax_scope,
-                              const py::object& world, int tp_size, int cp_size, int pp_size) {
+                              const std::optional<std::string>& log_dir, const py::object& world,
+                              const py::dict& more) {
   AMAXSCOPE_CHECK((config_path ? 1 : 0) + (config_text ? 1 : 0) + (preset ? 1 : 0) <= 1, ErrorCode::kUsage,
                   "config, config_text and preset: one of them is the config");
-  if (preset) config_text = text_of_preset(*preset);
   const Group* const group = world.is_none() ? nullptr : &world.cast<const Group&>();
+  const auto flag = [&](const char* name) { return more[name].cast<bool>() ? 1 : 0; };
   amaxscope_options options{};
   options.size = sizeof options;
   options.config_path = text_or_null(config_path);
   options.config_text = text_or_null(config_text);
+  options.preset = text_or_null(preset);
   options.log_dir = text_or_null(log_dir);
-  options.first_iteration = first_iteration;
-  options.deadline_seconds = deadline;
-  options.on_failure = meant(kOnFailure, on_failure, "on_failure");
-  options.amax_scope = meant(kAmaxScopes, amax_scope, "amax_scope");
+  options.first_iteration = more["first_iteration"].cast<std::int64_t>();
+  options.deadline_seconds = more["deadline"].cast<double>();
+  options.on_failure = meant(kOnFailure, more["on_failure"].cast<std::string>(), "on_failure");
+  options.amax_scope = meant(kAmaxScopes, more["amax_scope"].cast<std::string>(), "amax_scope");
   options.world = group == nullptr ? nullptr : group->handle.get();
-  options.tp_size = tp_size;
-  options.cp_size = cp_size;
-  options.pp_size = pp_size;
+  options.tp_size = more["tp_size"].cast<int>();
+  options.cp_size = more["cp_size"].cast<int>();
+  options.pp_size = more["pp_size"].cast<int>();
+  options.poll_every = more["poll_every"].cast<std::int64_t>();
+  options.watch_config = flag("watch_config");
+  options.replaceable_config = flag("replaceable_config");
+  options.dump_on_signal = flag("dump_on_signal");
+  options.strict = flag("strict");
+  options.log_all_ranks = flag("log_all_ranks");
+  options.count_replicas = flag("count_replicas");
   const std::shared_ptr<Raised> raised = group == nullptr ? std::make_shared<Raised>() : group->raised;
   amaxscope_session* handle = nullptr;
   run(raised.get(), [&] { return amaxscope_open(&options, &handle); });
@@ -122,6 +123,30 @@ void add_session(py::module_& module) {
              const amaxscope_moment when = moment(phase, microbatch);
              own.use([&](amaxscope_session* session) {
                return amaxscope_observe(session, name.c_str(), kind.c_str(), &x.matrix, where, &when);
+             });
+           })
+      .def("replace_config",
+           [](Session& own, const std::string& text) {
+             own.use(
+                 [&](amaxscope_session* session) { return amaxscope_replace_config(session, text.c_str()); });
+           })
+      .def("observes_update",
+           [](Session& own, const std::string& name, const std::string& layout) {
+             const amaxscope_layout where = meant(kLayouts, layout, "layout");
+             bool observes = false;
+             own.use([&](amaxscope_session* session) {
+               observes = amaxscope_observes_update(session, name.c_str(), where) != 0;
+             });
+             return observes;
+           })
+      .def("observe_update",
+           [](Session& own, const std::string& name, const View& before, const View& update,
+              const std::string& layout, const View* normalized_gradient) {
+             const amaxscope_layout where = meant(kLayouts, layout, "layout");
+             own.use([&](amaxscope_session* session) {
+               return amaxscope_observe_update(
+                   session, name.c_str(), &before.matrix, &update.matrix, where,
+                   normalized_gradient == nullptr ? nullptr : &normalized_gradient->matrix);
              });
            })
       .def_property_readonly("is_open", &Session::is_open)

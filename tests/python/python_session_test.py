@@ -147,6 +147,67 @@ everything:
                 with self.assertRaises(amaxscope.InputError):
                     session.load_state(folder / "nothing")
 
+    def test_histories_of_delayed_scaling_are_in_the_state(self):
+        with TemporaryFolder() as folder:
+            with amaxscope.Session() as session:
+                layer = session.layer("fc1", recipe="delayed")
+                layer.quantize("activation", matrix([2.0, 1.0], 1))
+                session.step()
+                session.save_state(folder)
+            with amaxscope.Session() as session:
+                layer = session.layer("fc1", recipe="delayed")
+                session.load_state(folder)
+                self.assertEqual(layer.quantize("activation", matrix([9.0], 1)).scale_inv, f32(1 / 224))  # 448 / 2
+
+    def test_updates_of_an_optimizer(self):
+        updates = """
+updates:
+  enabled: True
+  observe: weight
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      stats: [lost_updates%]
+      freq: 2
+"""
+        with TemporaryFolder() as folder:
+            with amaxscope.Session(config_text=updates, log_dir=folder) as session:
+                weight = amaxscope.kernels.cast(matrix([1.0, 1.0, 1.0, 2.0], 1), "bf16")
+                for _ in range(2):
+                    if session.observes_update("fc1.weight"):
+                        # bf16 has 8 bits: from 1 the next is 2^-7 away, and 2^-8 is a tie that goes to even
+                        session.observe_update("fc1.weight", weight, matrix([2.0**-7, 2.0**-9, 2.0**-8, 0.5], 1))
+                    session.step()
+                self.assertFalse(session.observes_update("something.else"))
+            (record,) = records(folder)
+            self.assertEqual((record["layer"], record["tensor"]), ("fc1.weight", "update"))
+            self.assertEqual(record["stats"], {"lost_updates%": 50})
+
+    def test_another_config_while_it_runs(self):
+        with TemporaryFolder() as folder:
+            with amaxscope.Session(
+                config_text=STATISTICS, log_dir=folder, replaceable_config=True, poll_every=1
+            ) as session:
+                layer = session.layer("fc1")
+                for step in range(6):
+                    layer.inspect("activation", matrix([1.0 + step], 1))
+                    if step == 2:
+                        session.replace_config(STATISTICS.replace("freq: 2", "freq: 1"))
+                    session.step()
+                with self.assertRaises(amaxscope.ConfigError):
+                    session.replace_config("all: [")
+            self.assertEqual([record["iteration"] for record in records(folder)], [0, 2, 3, 4, 5])
+        with amaxscope.Session(config_text=STATISTICS) as session:
+            with self.assertRaisesRegex(amaxscope.UsageError, "replaceable_config"):
+                session.replace_config(STATISTICS)
+
+    def test_a_section_that_matches_nothing_is_an_error_when_asked(self):
+        nowhere = STATISTICS.replace("layer_types: [all]", "layer_name_regex_pattern: nowhere")
+        with amaxscope.Session(config_text=nowhere, strict=True) as session:
+            session.layer("fc1")
+            with self.assertRaisesRegex(amaxscope.ConfigError, '2:1: section "all" matched no layer'):
+                session.step()
+
     def test_other_threads_run_while_the_library_computes(self):
         # This thread wakes up again and again; with the interpreter's lock held for the whole of a call it would not do so
         # between the call's beginning and end.
