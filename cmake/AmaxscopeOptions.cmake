@@ -2,6 +2,7 @@ option(AMAXSCOPE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(AMAXSCOPE_BENCH "Build the programs that measure" ${PROJECT_IS_TOP_LEVEL})
 option(AMAXSCOPE_MPI "Build the MPI backend and the programs (needs an MPI)" ON)
 option(AMAXSCOPE_WERROR "Warnings in our own code are errors" OFF)
+option(AMAXSCOPE_FUZZ "Build the libFuzzer programs (clang, with fuzzer-no-link among the sanitizers)" OFF)
 set(AMAXSCOPE_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)

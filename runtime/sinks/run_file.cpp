@@ -77,6 +77,12 @@ Json read(const std::filesystem::path& path) {
   return content;
 }
 
+/// Empty for what is no run: the file may be anybody's.
+std::string run_id_of(const Json& run) {
+  const auto id = run.find("run_id");
+  return id != run.end() && id->is_string() ? id->get<std::string>() : std::string();
+}
+
 /// Under another name first: whoever reads run.json sees the old or the new content, never a part.
 void replace(const std::filesystem::path& path, const Json& content) {
   make_folder(path.parent_path());
@@ -110,8 +116,7 @@ void write_run_file(const std::filesystem::path& log_dir, const RunDescription& 
   const std::filesystem::path path = path_in(log_dir);
   Json content = read(path);
   Json& runs = content["runs"];
-  const auto known = std::ranges::find_if(
-      runs, [&](const Json& other) { return other.value("run_id", std::string()) == run.run_id; });
+  const auto known = std::ranges::find(runs, run.run_id, run_id_of);
   if (known == runs.end()) {
     runs.push_back(to_json(run));
   } else {
@@ -126,7 +131,7 @@ void mark_run_closed(const std::filesystem::path& log_dir, const std::string& ru
   Json content = read(path);
   Json& runs = content["runs"];
   for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
-    if (run->value("run_id", std::string()) != run_id) continue;
+    if (run_id_of(*run) != run_id) continue;
     (*run)["state"] = "closed";
     (*run)["last_iteration"] = last_iteration;
     replace(path, content);

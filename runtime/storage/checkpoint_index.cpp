@@ -34,6 +34,8 @@ Json parse_index(const std::string& text, const std::string& source) {
     index = Json::parse(text, inspect);
   } catch (const Json::parse_error& error) {
     throw Error(ErrorCode::kInput, fmt::format("{}: is not JSON at byte {}", source, error.byte));
+  } catch (const Json::out_of_range&) {  // the grammar is right, the value has no double
+    throw Error(ErrorCode::kInput, fmt::format("{}: has a number that is too large", source));
   }
   AMAXSCOPE_CHECK(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(),
                   ErrorCode::kInput, "{}: has no weight_map of tensors to files; it is no checkpoint's index",
