@@ -25,11 +25,11 @@ struct Layer {
 
 /// A forward, until its backward.
 struct Saved {
-  std::shared_ptr<Session> session;
+  std::shared_ptr<OpenSession> session;
   amaxscope_saved* handle = nullptr;
   py::object owners;  ///< of x and the weight
 
-  Saved(std::shared_ptr<Session> of, py::object kept) : session(std::move(of)), owners(std::move(kept)) {}
+  Saved(std::shared_ptr<OpenSession> of, py::object kept) : session(std::move(of)), owners(std::move(kept)) {}
   ~Saved() { amaxscope_saved_free(handle); }
   Saved(const Saved&) = delete;
   Saved& operator=(const Saved&) = delete;
@@ -70,7 +70,7 @@ Quantized quantize(const Layer& layer, const std::string& tensor, const View& x,
     return amaxscope_quantize(layer.handle, which, &x.matrix, directions(rowwise, columnwise), &when, &made);
   });
   const std::unique_ptr<amaxscope_quantized> owned(made);
-  return {std::move(owned->tensor), x.owner};
+  return {std::move(owned->tensor), x.owner, layer.session->open()};
 }
 
 void reuse(const Layer& layer, const std::string& tensor, const View& x, const Quantized& quantized,
@@ -112,7 +112,7 @@ Quantized gather(const Layer& layer, const std::string& tensor, const Quantized&
     whole = megatron::gather_operand(shard.handle.tensor, Usage{.rowwise = rowwise, .columnwise = columnwise},
                                      *description.tp_group, description.name, to_string(which));
   });
-  return {std::move(whole), shard.owner};
+  return {std::move(whole), shard.owner, layer.session->open()};
 }
 
 void result(const Layer& layer, const std::string& tensor, View& io, const Quantized* a, const Quantized* b,
@@ -132,7 +132,8 @@ std::unique_ptr<Saved> forward(const Layer& layer, const View& x, const View& we
                                const std::string& phase, int microbatch, bool save) {
   const amaxscope_moment when = moment(phase, microbatch);
   amaxscope_view* const out = y.to_write("out");
-  auto saved = save ? std::make_unique<Saved>(layer.session, py::make_tuple(x.owner, weight.owner)) : nullptr;
+  auto saved =
+      save ? std::make_unique<Saved>(layer.session->open(), py::make_tuple(x.owner, weight.owner)) : nullptr;
   layer.session->use([&](amaxscope_session*) {
     return amaxscope_forward(layer.handle, &x.matrix, &weight.matrix, out, &when,
                              saved ? &saved->handle : nullptr);

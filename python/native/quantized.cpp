@@ -94,7 +94,7 @@ class OwnQuantizer {
       tensor =
           quantizer_->quantize(view, Usage{.rowwise = rowwise, .columnwise = columnwise}, TensorMoment{});
     });
-    return {std::move(tensor), py::none()};
+    return {std::move(tensor), py::none(), nullptr};
   }
   void step() {
     if (delayed_ != nullptr) delayed_->update();

@@ -69,20 +69,10 @@ std::vector<int> tp_ranks(const Session& session) {
 }  // namespace
 
 void Session::close() {
-  if (handle_ == nullptr) return;
+  if (open_ == nullptr) return;
   AMAXSCOPE_CHECK(!busy_, ErrorCode::kUsage, "the session is in use; it cannot be closed");
-  amaxscope_session* const handle = std::exchange(handle_, nullptr);
-  run(raised_.get(), [&] { return amaxscope_close(handle); });
-  kept_ = py::list();
-}
-
-void Session::abandon() {
-  amaxscope_session* const handle = std::exchange(handle_, nullptr);
-  {
-    const py::gil_scoped_release release;
-    delete handle;
-  }
-  kept_ = py::list();
+  const std::shared_ptr<OpenSession> session = std::exchange(open_, nullptr);
+  run(raised_.get(), [&] { session->handle->session->close(); });
 }
 
 void add_session(py::module_& module) {

@@ -13,22 +13,33 @@
 
 namespace amaxscope::python {
 
+/// A handle and the groups that it borrows. Destroyed with the interpreter's lock.
+struct OpenSession {
+  explicit OpenSession(amaxscope_session* of) : handle(of) {}
+  ~OpenSession() {
+    const py::gil_scoped_release release;
+    delete handle;
+  }
+  OpenSession(const OpenSession&) = delete;
+  OpenSession& operator=(const OpenSession&) = delete;
+
+  py::list groups;
+  amaxscope_session* handle;
+};
+
 class Session {
  public:
   /// Takes the handle over. world: what it was opened with, or None.
   Session(amaxscope_session* handle, py::object world, std::shared_ptr<Raised> raised)
-      : raised_(std::move(raised)), handle_(handle) {
+      : raised_(std::move(raised)), open_(std::make_shared<OpenSession>(handle)) {
     keep(std::move(world));
   }
-  ~Session() { abandon(); }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 
   /// Runs work(handle) without the interpreter's lock. Throws Error(kUsage) when the session is closed, or
   /// another thread or a callback of this one is inside.
   template <class Work>
   void use(Work&& work) {
-    AMAXSCOPE_CHECK(handle_ != nullptr, ErrorCode::kUsage, "the session is closed");
+    const std::shared_ptr<OpenSession> session = open();
     AMAXSCOPE_CHECK(!busy_.exchange(true), ErrorCode::kUsage,
                     "the session is in use by another thread, or called from a callback of its own group; it "
                     "is used by one "
@@ -37,25 +48,27 @@ class Session {
       std::atomic<bool>& busy;
       ~Leave() { busy = false; }
     } const leave{busy_};
-    run(raised_.get(), [&] { return work(handle_); });
+    run(raised_.get(), [&] { return work(session->handle); });
   }
   /// For what only looks at the handle, as long as nobody is inside.
-  [[nodiscard]] amaxscope_session& handle() const {
-    AMAXSCOPE_CHECK(handle_ != nullptr, ErrorCode::kUsage, "the session is closed");
-    return *handle_;
+  [[nodiscard]] amaxscope_session& handle() const { return *open()->handle; }
+  [[nodiscard]] bool is_open() const noexcept { return open_ != nullptr; }
+  /// What operands hold on to: after close() they still compute with the threads of the session.
+  [[nodiscard]] std::shared_ptr<OpenSession> open() const {
+    AMAXSCOPE_CHECK(open_ != nullptr, ErrorCode::kUsage, "the session is closed");
+    return open_;
   }
-  [[nodiscard]] bool is_open() const noexcept { return handle_ != nullptr; }
-  /// Kept as long as the session.
-  void keep(py::object object) { kept_.append(std::move(object)); }
+  /// Keeps a group as long as the session.
+  void keep(py::object group) { open()->groups.append(std::move(group)); }
 
+  /// Flushes, marks the run as closed, and lets go of the session.
   void close();
   /// The run stays marked as one that was not closed.
-  void abandon();
+  void abandon() { open_.reset(); }
 
  private:
   std::shared_ptr<Raised> raised_;
-  py::list kept_;  ///< groups, which the session borrows
-  amaxscope_session* handle_;
+  std::shared_ptr<OpenSession> open_;
   std::atomic<bool> busy_ = false;
 };
 

@@ -2,6 +2,9 @@
 
 import array
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -293,6 +296,27 @@ class Operands(unittest.TestCase):
             self.assertEqual(memoryview(quantized.codes).tolist(), [[1.5, 2.5]])
             self.assertEqual(quantized.format(), "high precision")
             self.assertEqual(len(blocks), 100)
+
+
+class AfterTheSession(unittest.TestCase):
+    def test_operands_outlive_their_session_and_compute_with_its_threads(self):
+        # Large enough for more than one thread; the session has two by this variable.
+        script = """
+import array, amaxscope
+x = memoryview(array.array("f", [1.5] * (1 << 18))).cast("B").cast("f", [512, 512])
+for recipe in ("none", "current", "mxfp8"):
+    with amaxscope.Session(preset="watch") as session:
+        layer = session.layer("fc1", recipe=recipe)
+        quantized = layer.quantize("activation", x)
+        out, saved = layer.forward(x, x)
+    del session, layer, saved
+    print(memoryview(quantized.values())[511, 511], memoryview(amaxscope.multiply("fprop", quantized, quantized))[0, 0])
+"""
+        environment = dict(os.environ, AMAXSCOPE_THREADS="2")
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=50, env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.split(), ["1.5", str(1.5 * 1.5 * 512)] * 3)
 
 
 class Linear(unittest.TestCase):
