@@ -52,7 +52,11 @@ ncclResult_t FakeComm::run(std::function<ncclResult_t()> job) {
   join();
   if (blocking_) return job();
   set_state(ncclInProgress);
-  job_ = std::thread([this, job = std::move(job)] { set_state(job()); });
+  job_ = std::thread([this, job = std::move(job)] {
+    // What it enqueued may have failed on its stream before it comes back here: that error stays.
+    int in_progress = ncclInProgress;
+    state_.compare_exchange_strong(in_progress, job());
+  });
   return ncclInProgress;
 }
 
