@@ -7,7 +7,6 @@
 #include "kernels/amax.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/dequantize.hpp"
-#include "kernels/quantization_error.hpp"
 #include "kernels/tensor_stats.hpp"
 #include "python/native/array.hpp"
 #include "python/native/errors.hpp"
@@ -49,24 +48,6 @@ py::dict statistics(const View& x) {
   return result;
 }
 
-py::dict cast_error(const View& x, const std::string& format, float scale) {
-  const TensorView view = view_of(x);
-  const DType codes = meant(kDTypes, format, "format");
-  QuantizationError error;
-  run(nullptr, [&] { error = quantization_error_of_cast(view, codes, scale); });
-  py::dict result;
-  result["numel"] = error.numel;
-  result["nan"] = error.nan;
-  result["compared"] = error.compared;
-  result["underflows"] = error.underflows;
-  result["overflows"] = error.overflows;
-  result["saturated"] = error.saturated;
-  result["error_squares"] = error.error_squares;
-  result["signal_squares"] = error.signal_squares;
-  result["max_error"] = error.max_error;
-  return result;
-}
-
 /// To FP8 codes under a scale, or from one high precision to another (scale 1).
 Array cast(const View& x, const std::string& dtype, float scale) {
   const TensorView view = view_of(x);
@@ -101,7 +82,6 @@ Array dequantize(const View& codes, float scale_inv, const std::string& dtype) {
 void add_kernels(py::module_& module) {
   module.def("amax", &amax_of);
   module.def("statistics", &statistics);
-  module.def("cast_error", &cast_error);
   module.def("cast", &cast);
   module.def("dequantize", &dequantize);
 }

@@ -35,6 +35,15 @@ py::dict dictionary_of(const QuantizationError& error) {
   return result;
 }
 
+/// Of codes that a cast under this scale would make.
+py::dict cast_error(const View& x, const std::string& format, float scale) {
+  const TensorView view = capi::view_of(&x.matrix, "x");
+  const DType codes = meant(kDTypes, format, "format");
+  QuantizationError error;
+  run(nullptr, [&] { error = quantization_error_of_cast(view, codes, scale); });
+  return dictionary_of(error);
+}
+
 /// Of codes that somebody else made under one scale.
 py::dict error_of_codes(const View& x, const View& codes, float scale, float scale_inv) {
   const TensorView original = capi::view_of(&x.matrix, "x");
@@ -74,6 +83,7 @@ double blockwise_range(const View& x, int block, int dims, bool both_orientation
 }  // namespace
 
 void add_statistics(py::module_& module) {
+  module.def("cast_error", &cast_error);
   module.def("error_of_codes", &error_of_codes);
   module.def("error_of_quantized", &error_of_quantized);
   module.def("blockwise_range", &blockwise_range);
