@@ -17,6 +17,17 @@ namespace amaxscope {
 #define EXPECT_OK(call) EXPECT_EQ((call), AMAXSCOPE_OK) << amaxscope_last_error()
 #define ASSERT_OK(call) ASSERT_EQ((call), AMAXSCOPE_OK) << amaxscope_last_error()
 
+inline constexpr const char* kStatistics = R"(all:
+  enabled: True
+  layers:
+    layer_types: [all]
+  transformer_engine:
+    LogTensorStats:
+      enabled: True
+      tensors: [activation]
+      stats: [cur_amax]
+)";
+
 struct CloseSession {
   void operator()(amaxscope_session* session) const { EXPECT_OK(amaxscope_close(session)); }
 };

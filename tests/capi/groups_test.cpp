@@ -81,17 +81,6 @@ constexpr const char* kScaled = R"(all:
       tensors: [activation]
 )";
 
-constexpr const char* kStatistics = R"(all:
-  enabled: True
-  layers:
-    layer_types: [all]
-  transformer_engine:
-    LogTensorStats:
-      enabled: True
-      tensors: [activation]
-      stats: [cur_amax]
-)";
-
 struct TwoRanks {
   explicit TwoRanks(Pair& of) {
     const amaxscope_collectives collectives = collectives_of(of);

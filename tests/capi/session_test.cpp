@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* kStatistics = R"(all:
+constexpr const char* kEverySecondStep = R"(all:
   enabled: True
   layers:
     layer_types: [all]
@@ -52,7 +52,7 @@ TEST(CApiSession, WithoutAConfigNothingHappensAndNothingIsWritten) {
 
 TEST(CApiSession, LogsWhatIsDueAndScalars) {
   const TemporaryFolder folder;
-  Session session = open_session(kStatistics, folder.path().string());
+  Session session = open_session(kEverySecondStep, folder.path().string());
   amaxscope_layer* const layer = add_layer(session.get(), "fc1");
   for (int step = 0; step < 3; ++step) {
     Matrix x(2, 3);
@@ -135,7 +135,7 @@ TEST(CApiSession, TheLastErrorBelongsToTheThread) {
 
 TEST(CApiSession, TwoSessionsInTwoThreads) {
   const auto run = [](unsigned seed) {
-    const Session session = open_session(kStatistics);
+    const Session session = open_session(kEverySecondStep);
     amaxscope_layer* const layer = add_layer(session.get(), "fc1", AMAXSCOPE_CURRENT);
     for (int step = 0; step < 20; ++step) {
       Matrix x(8, 16, seed);
@@ -207,13 +207,13 @@ TEST(CApiSession, AnotherConfigTakesOverWhileItRuns) {
   EXPECT_OK(amaxscope_step(opened));
   EXPECT_EQ(amaxscope_active(layer), 0);
   EXPECT_EQ(amaxscope_replace_config(opened, "all:\n  enabled: Tru\n"), AMAXSCOPE_ERROR_CONFIG);
-  EXPECT_OK(amaxscope_replace_config(opened, kStatistics));
+  EXPECT_OK(amaxscope_replace_config(opened, kEverySecondStep));
   EXPECT_EQ(amaxscope_active(layer), 0);  // waits for the poll
   EXPECT_OK(amaxscope_step(opened));
   EXPECT_EQ(amaxscope_iteration(opened), 2);
   EXPECT_EQ(amaxscope_active(layer), 1);
-  const Session fixed = open_session(kStatistics);
-  EXPECT_EQ(amaxscope_replace_config(fixed.get(), kStatistics), AMAXSCOPE_ERROR_USAGE);
+  const Session fixed = open_session(kEverySecondStep);
+  EXPECT_EQ(amaxscope_replace_config(fixed.get(), kEverySecondStep), AMAXSCOPE_ERROR_USAGE);
 }
 
 TEST(CApiSession, AnEditedFileTakesEffect) {
@@ -231,7 +231,7 @@ TEST(CApiSession, AnEditedFileTakesEffect) {
   amaxscope_layer* const layer = add_layer(opened, "fc1");
   EXPECT_OK(amaxscope_step(opened));
   EXPECT_EQ(amaxscope_active(layer), 0);
-  std::ofstream(path) << kStatistics;
+  std::ofstream(path) << kEverySecondStep;
   // Two looks in a row have to find the same.
   for (int step = 0; step < 4; ++step) EXPECT_OK(amaxscope_step(opened));
   EXPECT_EQ(amaxscope_active(layer), 1);
@@ -241,7 +241,7 @@ TEST(CApiSession, ASignalAsksForTheState) {
   const TemporaryFolder folder;
   amaxscope_options options = {};
   options.size = sizeof options;
-  options.config_text = kStatistics;
+  options.config_text = kEverySecondStep;
   const std::string log_dir = folder.path().string();
   options.log_dir = log_dir.c_str();
   options.dump_on_signal = 1;
@@ -258,7 +258,7 @@ TEST(CApiSession, ASignalAsksForTheState) {
 }
 
 TEST(CApiSession, AReductionGroupIsSetBeforeTheLayers) {
-  const Session session = open_session(kStatistics);
+  const Session session = open_session(kEverySecondStep);
   EXPECT_OK(amaxscope_set_reduction_group(session.get(), nullptr));
   add_layer(session.get(), "fc1");
   EXPECT_EQ(amaxscope_set_reduction_group(session.get(), nullptr), AMAXSCOPE_ERROR_USAGE);

@@ -21,17 +21,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kStatistics = R"(all:
-  enabled: True
-  layers:
-    layer_types: [all]
-  transformer_engine:
-    LogTensorStats:
-      enabled: True
-      tensors: [activation]
-      stats: [cur_amax]
-)";
-
 /// A program's allocator that knows what it has given.
 struct Memory {
   std::map<void*, std::size_t> given;
