@@ -22,7 +22,7 @@ namespace {
 using amaxscope::fuzz::read;
 
 /// What readers have a special case for.
-constexpr std::array<std::string_view, 24> kWords = {"\0",
+constexpr std::array<std::string_view, 24> kWords = {std::string_view("\0", 1),
                                                      "\n",
                                                      "{",
                                                      "}",

@@ -1,7 +1,7 @@
 // A log directory, as `amaxscope check-records` reads it: run.json, then a line of one zero byte, then a
 // rank's metrics.
 #include "launch/metrics_check.hpp"
-#include "tests/fuzz/target.hpp"
+#include "tests/fuzz/targets/log_directory.hpp"
 
 namespace amaxscope::fuzz {
 
@@ -34,9 +34,7 @@ std::vector<std::string> seeds() {
 void read(std::string_view bytes) {
   const std::size_t end = bytes.find(kBetween);
   const std::string_view metrics = end == std::string_view::npos ? "" : bytes.substr(end + kBetween.size());
-  const std::filesystem::path log = file_with(bytes.substr(0, end), "log/run.json").parent_path();
-  file_with(metrics, "log/metrics/rank_0.jsonl");
-  (void)launch::check_metrics(log);
+  (void)launch::check_metrics(log_directory(bytes.substr(0, end), metrics));
 }
 
 }  // namespace amaxscope::fuzz

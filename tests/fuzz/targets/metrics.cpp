@@ -1,20 +1,8 @@
 // A rank's metrics, as `report` reads them and as another run there goes on with them.
-#include "report/records.hpp"
 #include "runtime/sinks/file_sinks.hpp"
-#include "tests/fuzz/target.hpp"
+#include "tests/fuzz/targets/log_directory.hpp"
 
 namespace amaxscope::fuzz {
-
-namespace {
-
-class Nobody final : public report::RecordVisitor {
- public:
-  void record(const report::RecordLine&) override {}
-  void scalars(std::int64_t, const std::map<std::string, double>&) override {}
-  void finding(const report::FindingLine&) override {}
-};
-
-}  // namespace
 
 std::vector<std::string> seeds() {
   return {
@@ -35,11 +23,8 @@ std::vector<std::string> seeds() {
 }
 
 void read(std::string_view bytes) {
-  const std::filesystem::path run =
-      file_with(R"({"schema_version":1,"runs":[]})", "log/run.json").parent_path();
-  file_with(bytes, "log/metrics/rank_0.jsonl");
-  Nobody nobody;
-  (void)report::read_records(run, nobody);
+  const std::filesystem::path run = log_directory(R"({"schema_version":1,"runs":[]})", bytes);
+  read_log(run);
   may_refuse([&] { (void)make_json_lines_sink(run, 0, {.run_id = "b"}); });
 }
 

@@ -1,20 +1,8 @@
 // run.json of a log directory, as `report` reads it and as another run there adds itself to it.
-#include "report/records.hpp"
 #include "runtime/sinks/run_file.hpp"
-#include "tests/fuzz/target.hpp"
+#include "tests/fuzz/targets/log_directory.hpp"
 
 namespace amaxscope::fuzz {
-
-namespace {
-
-class Nobody final : public report::RecordVisitor {
- public:
-  void record(const report::RecordLine&) override {}
-  void scalars(std::int64_t, const std::map<std::string, double>&) override {}
-  void finding(const report::FindingLine&) override {}
-};
-
-}  // namespace
 
 std::vector<std::string> seeds() {
   return {
@@ -26,10 +14,9 @@ std::vector<std::string> seeds() {
 }
 
 void read(std::string_view bytes) {
-  const std::filesystem::path run = file_with(bytes, "log/run.json").parent_path();
-  file_with("{\"schema_version\":1,\"run_id\":\"a\",\"rank\":0}\n", "log/metrics/rank_0.jsonl");
-  Nobody nobody;
-  (void)report::read_records(run, nobody);
+  const std::filesystem::path run =
+      log_directory(bytes, "{\"schema_version\":1,\"run_id\":\"a\",\"rank\":0}\n");
+  read_log(run);
   may_refuse([&] {
     RunDescription another;
     another.run_id = "b";
