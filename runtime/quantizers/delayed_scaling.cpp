@@ -73,7 +73,8 @@ DelayedScalingState::OnDevice& DelayedScalingState::on_device_of(std::size_t ind
         "stream; a state serves one stream",
         slots_[index].name, to_string(like.device()), to_string(on_device_->stream.device()));
   } else {
-    // Not emplace(): clang takes a nested type with an initializer for not default-constructible in its class.
+    // Not emplace(): clang takes a nested type with an initializer for not default-constructible in its
+    // class.
     on_device_.emplace(OnDevice{});
     on_device_->stream = TensorView(nullptr, DType::kU32, Shape{0}, like.device(), like.stream());
   }
