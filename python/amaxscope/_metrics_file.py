@@ -5,8 +5,11 @@ import json
 import os
 import re
 
+from ._files import open_regular
+
 _CHUNK = 1 << 20
 LONGEST_LINE = 4 << 20  # bytes; as the C++ readers have it
+MOST_WITHOUT_END = 64 << 20  # bytes after which the rest is not looked at: a hole may be larger than any disk
 _MOST_PROBLEMS = 20  # that are said of a file; the rest is counted
 _SCHEMA_VERSION = 1
 # How records begin as they are written here. A line of another shape is parsed before it is decided.
@@ -65,6 +68,8 @@ class MetricsFile:
         self._line = 0
         self._rest = b""
         self._too_long = False
+        self._without_end = 0
+        self._gave_up = False
         self._said = 0
         self._run = ""
         self._takes_run = selection.run is None
@@ -73,12 +78,12 @@ class MetricsFile:
     def steps(self, final=True):
         """Yields what is whole. final: nothing more will come, so that what is left over is a problem."""
         try:
-            with open(self.path, "rb") as file:
+            with open_regular(self.path) as file:
                 if os.fstat(file.fileno()).st_size < self.position:
                     self._problem("is shorter than what was read of it before; it is read no further")
                     return
                 file.seek(self.position)
-                while True:
+                while not self._gave_up:
                     chunk = file.read(_CHUNK)
                     if not chunk:
                         break
@@ -93,8 +98,14 @@ class MetricsFile:
     def _chunk(self, chunk):
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
+        if lines:
+            self._without_end = 0
         if len(self._rest) > LONGEST_LINE:
+            self._without_end += len(self._rest)
             self._rest, self._too_long = b"", True
+            if self._without_end > MOST_WITHOUT_END:
+                self._gave_up = True
+                self._problem(f"a line of more than {MOST_WITHOUT_END >> 20} MiB; the file is read no further")
         for line in lines:
             self._line += 1
             if self._too_long or len(line) > LONGEST_LINE:

@@ -10,9 +10,9 @@ Neither numpy nor pandas nor polars is imported before a method needs it; withou
 array.array and lists. Not thread safe; reads files, writes none.
 """
 
-import json
 import os
 
+from ._files import json_of, open_regular
 from ._metrics_file import MetricsFile, metrics_files
 from ._record_columns import RecordColumns
 from ._selection import Selection
@@ -119,15 +119,16 @@ def read_run_file(directory, problems):
     """The entries of run.json; [] and a problem when it is missing or damaged."""
     path = os.path.join(directory, "run.json")
     try:
-        if os.path.getsize(path) > _LARGEST_RUN_FILE:
+        with open_regular(path) as file:
+            text = file.read(_LARGEST_RUN_FILE + 1)
+        if len(text) > _LARGEST_RUN_FILE:
             problems.append(f"{path}: more than {_LARGEST_RUN_FILE >> 20} MiB; left out")
             return []
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+        content = json_of(text)
     except OSError as error:
-        problems.append(f"{path}: {error.strerror}")
+        problems.append(f"{path}: {error.strerror or error}")
         return []
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         problems.append(f"{path}: no JSON: {error}")
         return []
     runs = content.get("runs") if isinstance(content, dict) else None

@@ -19,6 +19,7 @@ import stat
 import sys
 
 from . import _inert_pickle
+from ._files import on_a_terminal
 from ._inert_pickle import Global, Made
 from ._refused import Refused
 from ._safetensors import SafetensorsFile, check_names
@@ -352,10 +353,10 @@ def main(arguments=None):
             given.checkpoint, given.output, tensors=given.tensor, shard_bytes=given.shard_bytes, allow=given.allow_name
         )
     except (Refused, OSError, ValueError, re.error) as error:
-        print(f"torch_checkpoint: {error}", file=sys.stderr)
+        print(f"torch_checkpoint: {on_a_terminal(error)}", file=sys.stderr)
         return 2
     for name, why in left_out:
-        print(f"{name}: {why}; left out")
+        print(f"{on_a_terminal(name)}: {why}; left out")
     print(f"{len(written)} tensors written to {given.output}")
     return 0
 
@@ -363,9 +364,9 @@ def main(arguments=None):
 def _list(checkpoint, pattern):
     for tensor in checkpoint.tensors.values():
         if pattern is None or re.search(pattern, tensor.name):
-            print(f"{tensor.name}  {tensor.dtype} {list(tensor.shape)}, in {len(tensor.parts)} parts")
+            print(f"{on_a_terminal(tensor.name)}  {tensor.dtype} {list(tensor.shape)}, in {len(tensor.parts)} parts")
     for name, size in checkpoint.others.items():
-        print(f"{name}  no tensor, {size} bytes")
+        print(f"{on_a_terminal(name)}  no tensor, {size} bytes")
 
 
 if __name__ == "__main__":

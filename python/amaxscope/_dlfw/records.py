@@ -10,8 +10,11 @@ import os
 import nvdlfw_inspect.api as debug_api
 from nvdlfw_inspect.logging import get_logger
 
+from .. import _files
+from .._metrics_file import LONGEST_LINE
 from . import groups
 
+_LARGEST_RUN_FILE = 256 << 20  # bytes
 _PHASES = {"gradient": "backward", "dgrad": "backward", "wgrad": "backward"}
 _WORDS = {
     "fp8_delayed_scaling": "delayed",
@@ -37,7 +40,7 @@ class Records:
                 self._describe(differing_scales, alters_numerics)
             path = os.path.join(self._folder, "metrics", f"rank_{self._rank}.jsonl")
             self._written_before = _last_step(path)
-            self._file = open(path, "ab")
+            self._file = _files.open_to_append(path)
             if self._file.tell() and not _ends_in_line(path):
                 self._file.write(b"\n")
             self._write([{"schema_version": 1, "run_id": self._run, "rank": self._rank}])
@@ -112,18 +115,16 @@ class Records:
 
     def _read_runs(self):
         try:
-            with open(os.path.join(self._folder, "run.json"), encoding="utf-8") as file:
-                return json.load(file)["runs"]
+            with _files.open_regular(os.path.join(self._folder, "run.json")) as file:
+                return _files.json_of(file.read(_LARGEST_RUN_FILE))["runs"]
         except FileNotFoundError:
             return []
         except (ValueError, KeyError, TypeError) as error:
             raise OSError(f"run.json of an earlier run is damaged: {error}") from error
 
     def _write_runs(self, runs):
-        path = os.path.join(self._folder, "run.json")
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump({"schema_version": 1, "runs": runs}, file, indent=1)
-        os.replace(f"{path}.new", path)
+        text = json.dumps({"schema_version": 1, "runs": runs}, indent=1)
+        _files.replace(os.path.join(self._folder, "run.json"), text)
 
 
 def _line(iteration, layer, tensor, ranks, record):
@@ -169,10 +170,12 @@ def _last_step(path):
     """The iteration of the last whole step of an earlier run in this file."""
     last = None
     try:
-        with open(path, "rb") as file:
-            for line in file:
+        with _files.open_regular(path) as file:
+            while line := file.readline(LONGEST_LINE):
+                if len(line) == LONGEST_LINE:
+                    raise OSError(f"{path}: a line of more than {LONGEST_LINE >> 20} MiB: no file of records")
                 if b'"end_of_step":true' in line:
-                    last = json.loads(line).get("iteration", last)
+                    last = _files.json_of(line).get("iteration", last)
     except FileNotFoundError:
         pass
     except ValueError as error:
@@ -181,6 +184,6 @@ def _last_step(path):
 
 
 def _ends_in_line(path):
-    with open(path, "rb") as file:
+    with _files.open_regular(path) as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
