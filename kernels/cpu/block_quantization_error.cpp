@@ -8,6 +8,7 @@
 #include "kernels/codec/hadamard.hpp"
 #include "kernels/cpu/arguments.hpp"
 #include "kernels/cpu/block_decode.hpp"
+#include "kernels/cpu/block_error_lanes.hpp"
 #include "kernels/cpu/loops.hpp"
 #include "kernels/quantization_error.hpp"
 
@@ -84,18 +85,9 @@ class BlockSums {
     empty_ = empty_ && nonzero == 0;
   }
 
-  void add_to(BlockQuantizationError& result, WorstBlock& worst) const {
-    result.elements += sums_;
-    ++result.blocks;
-    result.zero_blocks += empty_ ? 1U : 0U;
-    result.saturated_blocks += sums_.saturated > 0 ? 1U : 0U;
-    result.flushed_blocks += sums_.underflows > 0 ? 1U : 0U;
-    if (!empty_ && has_scale_ && std::isfinite(scale_)) {
-      result.scale_min = std::min(result.scale_min, scale_);
-      result.scale_max = std::max(result.scale_max, scale_);
-    }
-    worst.error_squares = sums_.error_squares;
-  }
+  [[nodiscard]] const QuantizationError& sums() const noexcept { return sums_; }
+  /// Of anything but zeros and NaN.
+  [[nodiscard]] bool empty() const noexcept { return empty_; }
 
  private:
   [[nodiscard]] bool is_flushed(float magnitude, float q) const {
@@ -107,7 +99,7 @@ class BlockSums {
 
   float scale_, limit_, saturates_from_;
   bool has_scale_;
-  bool empty_ = true;  ///< of anything but zeros and NaN
+  bool empty_ = true;
   QuantizationError sums_;
 };
 
@@ -119,6 +111,167 @@ void enter(std::array<WorstBlock, kWorstBlocks>& list, const WorstBlock& block) 
   std::move_backward(place, list.end() - 1, list.end());
   *place = block;
 }
+
+/// Adds the errors of all blocks in their order: those of a row of blocks first.
+template <class T>
+class BlockErrors {
+ public:
+  BlockErrors(const TensorView& x, const BlockScaledView& codes, std::int64_t first_row_of_x,
+              BlockQuantizationError& result)
+      : x_(x),
+        codes_(codes),
+        layout_(codes.layout),
+        grid_(code_grid(codes.layout.format)),
+        first_row_of_x_(first_row_of_x),
+        result_(result),
+        reader_(x, codes) {}
+
+  void add() {
+    const std::int64_t whole = codes_.cols() / layout_.block_cols;  // blocks that are not cut at the right
+    const std::int64_t across = codes_.blocks_across();
+    constexpr auto kLanes = static_cast<std::int64_t>(cpu::kErrorLanes);
+    for (std::int64_t i = 0; i < codes_.blocks_down(); ++i) {
+      for (std::int64_t j = 0; j < across;) {
+        const std::int64_t lanes = std::min(kLanes, whole - j);
+        if (lanes >= kWorthLanes) {
+          add_lanes(i, j, static_cast<std::size_t>(lanes));
+          j += lanes;
+        } else {
+          add_one(i, j++);
+        }
+      }
+    }
+  }
+
+ private:
+  /// Sixteen blocks at a time take about as long as three one by one.
+  static constexpr std::int64_t kWorthLanes = 4;
+
+  [[nodiscard]] std::int64_t end_row(std::int64_t i) const {
+    return std::min((i + 1) * layout_.block_rows, codes_.rows());
+  }
+  [[nodiscard]] std::int64_t end_col(std::int64_t j) const {
+    return std::min((j + 1) * layout_.block_cols, codes_.cols());
+  }
+
+  /// action(row, col, count) for the stretches of a block in the order of its elements: along K, or along M
+  /// where a block has one column.
+  template <class Action>
+  void over_stretches(std::int64_t i, std::int64_t j, std::int64_t most, Action&& action) const {
+    const std::int64_t first_row = i * layout_.block_rows;
+    const std::int64_t first_col = j * layout_.block_cols;
+    if (layout_.block_cols == 1) {
+      for (std::int64_t row = first_row; row < end_row(i); row += most) {
+        action(row, first_col, static_cast<std::size_t>(std::min(most, end_row(i) - row)));
+      }
+      return;
+    }
+    for (std::int64_t row = first_row; row < end_row(i); ++row) {
+      for (std::int64_t col = first_col; col < end_col(j); col += most) {
+        action(row, col, static_cast<std::size_t>(std::min(most, end_col(j) - col)));
+      }
+    }
+  }
+
+  void enter_block(std::int64_t i, std::int64_t j, const QuantizationError& sums, float scale, bool empty) {
+    result_.elements += sums;
+    ++result_.blocks;
+    result_.zero_blocks += empty ? 1U : 0U;
+    result_.saturated_blocks += sums.saturated > 0 ? 1U : 0U;
+    result_.flushed_blocks += sums.underflows > 0 ? 1U : 0U;
+    if (!empty && scale > 0.0F && std::isfinite(scale)) {
+      result_.scale_min = std::min(result_.scale_min, scale);
+      result_.scale_max = std::max(result_.scale_max, scale);
+    }
+    enter(result_.worst, {.error_squares = sums.error_squares,
+                          .row = first_row_of_x_ + i * layout_.block_rows,
+                          .col = j * layout_.block_cols});
+  }
+
+  /// `lanes` blocks from (i, j) on, none of which is cut at the right.
+  void add_lanes(std::int64_t i, std::int64_t j, std::size_t lanes) {
+    cpu::LaneScales scales{.scale = {}, .limit = {}, .saturates_from = grid_.saturates_from};
+    const std::int64_t first_scale = codes_.scale_index(i * layout_.block_rows, j * layout_.block_cols);
+    const std::int64_t step =
+        layout_.block_cols / layout_.scale_cols * (layout_.scales_transposed ? codes_.scales.cols() : 1);
+    for (std::size_t lane = 0; lane < cpu::kErrorLanes; ++lane) {
+      const bool used = lane < lanes;
+      scales.scale[lane] =
+          used ? codes_.stored_scale(first_scale + static_cast<std::int64_t>(lane) * step) : 1.0F;
+      scales.limit[lane] = grid_.max * scales.scale[lane];
+    }
+    cpu::LaneErrors sums;
+    over_stretches(i, j, cpu::kErrorSteps, [&](std::int64_t row, std::int64_t col, std::size_t count) {
+      reader_.read(row, col, lanes, count);
+      cpu::loops().block_errors->add(reader_.x(), reader_.values(), count, scales, sums);
+    });
+    const auto numel = static_cast<std::uint64_t>((end_row(i) - i * layout_.block_rows) * layout_.block_cols);
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      const std::int64_t block = j + static_cast<std::int64_t>(lane);
+      const float scale = scales.scale[lane];
+      if (!(scale > 0.0F && scale < kInf) || sums.max_error[lane] >= std::bit_cast<std::uint32_t>(kInf)) {
+        add_one(i, block);
+        continue;
+      }
+      enter_block(i, block,
+                  {.numel = numel,
+                   .compared = numel,
+                   .underflows = sums.underflows[lane],
+                   .overflows = sums.overflows[lane],
+                   .saturated = sums.saturated[lane],
+                   .error_squares = sums.error_squares[lane],
+                   .signal_squares = sums.signal_squares[lane],
+                   .quantized_squares = sums.quantized_squares[lane],
+                   .product = sums.products[lane],
+                   .saturated_squares = sums.saturated_squares[lane],
+                   .flushed_squares = sums.flushed_squares[lane],
+                   .max_error = std::bit_cast<float>(sums.max_error[lane])},
+                  scale, sums.largest[lane] == 0);
+    }
+  }
+
+  /// A block with whatever values, cut or not.
+  void add_one(std::int64_t i, std::int64_t j) {
+    const float scale = codes_.scale(i, j);
+    const bool along_rows = layout_.block_cols == 1;
+    const bool contiguous = layout_.format != DType::kE2M1 && along_rows == layout_.codes_transposed;
+    const std::array<float, 256>& values = cpu::values_of_codes(layout_.format);
+    const T* data = cpu::data_of<T>(x_);
+    const std::int64_t stride = along_rows ? x_.row_stride() : 1;
+    BlockSums sums(scale, grid_);
+    Values original;
+    Values decoded;
+    over_stretches(i, j, kStretch, [&](std::int64_t row, std::int64_t col, std::size_t count) {
+      const T* from = data + row * x_.row_stride() + col;
+      for (std::size_t k = 0; k < count; ++k)
+        original[k] = to_float(from[static_cast<std::int64_t>(k) * stride]);
+      if (codes_.rotated) rotate(original.data());
+      if (contiguous) {
+        const auto* stored = static_cast<const std::uint8_t*>(codes_.codes.data());
+        const std::uint8_t* code =
+            stored + (along_rows ? col : row) * codes_.codes.cols() + (along_rows ? row : col);
+        cpu::loops()
+            .f32.format(layout_.format)
+            .decode(code, count, scale, decoded.data(), cpu::Store::kCached);
+      } else {
+        for (std::size_t k = 0; k < count; ++k) {
+          const auto at = static_cast<std::int64_t>(k);
+          decoded[k] = values[along_rows ? codes_.code(row + at, col) : codes_.code(row, col + at)] * scale;
+        }
+      }
+      sums.add(original, decoded, count);
+    });
+    enter_block(i, j, sums.sums(), scale, sums.empty());
+  }
+
+  const TensorView& x_;
+  const BlockScaledView& codes_;
+  const BlockLayout& layout_;
+  CodeGrid grid_;
+  std::int64_t first_row_of_x_;
+  BlockQuantizationError& result_;
+  cpu::LaneReader<T> reader_;
+};
 
 }  // namespace
 
@@ -155,67 +308,8 @@ void add_quantization_error(const TensorView& x, const BlockScaledView& codes, s
                                      layout.block_rows == static_cast<std::int64_t>(kHadamardSize)),
                   ErrorCode::kTensor, "{}: rotated codes in blocks of {} x {}; rotated groups are {} x 1",
                   kOperation, layout.block_rows, layout.block_cols, kHadamardSize);
-  const CodeGrid grid = code_grid(layout.format);
-  const std::array<float, 256>& values = cpu::values_of_codes(layout.format);
-  // Whole bytes are found by their steps along M and K.
-  const bool bytes = layout.format != DType::kE2M1;
-  const auto* stored = static_cast<const std::uint8_t*>(codes.codes.data());
-  const std::int64_t down = layout.codes_transposed ? 1 : codes.codes.cols();
-  const std::int64_t across = layout.codes_transposed ? codes.codes.cols() : 1;
-  // Stretches of elements along K, or along M where a block has one column.
-  const bool along_rows = layout.block_cols == 1;
-  const std::int64_t step = along_rows ? down : across;
-  constexpr auto kMost = static_cast<std::int64_t>(kStretch);
-  Values original;
-  Values decoded;
   cpu::with_compute_type(kOperation, "x", x, [&]<class T>(std::type_identity<T>) {
-    const T* data = cpu::data_of<T>(x);
-    const std::int64_t stride = along_rows ? x.row_stride() : 1;
-    const auto add_stretch = [&](std::int64_t row, std::int64_t col, std::int64_t count, float scale,
-                                 BlockSums& sums) {
-      const auto n = static_cast<std::size_t>(count);
-      const T* from = data + row * x.row_stride() + col;
-      for (std::size_t i = 0; i < n; ++i) original[i] = to_float(from[static_cast<std::int64_t>(i) * stride]);
-      if (codes.rotated) rotate(original.data());
-      const std::uint8_t* code = stored + row * down + col * across;
-      if (bytes && step == 1) {
-        cpu::loops().f32.format(layout.format).decode(code, n, scale, decoded.data(), cpu::Store::kCached);
-      } else if (bytes) {
-        for (std::size_t i = 0; i < n; ++i) {
-          decoded[i] = values[code[static_cast<std::int64_t>(i) * step]] * scale;
-        }
-      } else {
-        for (std::int64_t i = 0; i < count; ++i) {
-          const std::uint8_t nibble = along_rows ? codes.code(row + i, col) : codes.code(row, col + i);
-          decoded[static_cast<std::size_t>(i)] = values[nibble] * scale;
-        }
-      }
-      sums.add(original, decoded, n);
-    };
-    for (std::int64_t i = 0; i < codes.blocks_down(); ++i) {
-      const std::int64_t first_row = i * layout.block_rows;
-      const std::int64_t end_row = std::min(first_row + layout.block_rows, codes.rows());
-      for (std::int64_t j = 0; j < codes.blocks_across(); ++j) {
-        const std::int64_t first_col = j * layout.block_cols;
-        const std::int64_t end_col = std::min(first_col + layout.block_cols, codes.cols());
-        const float scale = codes.scale(i, j);
-        BlockSums sums(scale, grid);
-        if (along_rows) {
-          for (std::int64_t row = first_row; row < end_row; row += kMost) {
-            add_stretch(row, first_col, std::min(kMost, end_row - row), scale, sums);
-          }
-        } else {
-          for (std::int64_t row = first_row; row < end_row; ++row) {
-            for (std::int64_t col = first_col; col < end_col; col += kMost) {
-              add_stretch(row, col, std::min(kMost, end_col - col), scale, sums);
-            }
-          }
-        }
-        WorstBlock worst{.row = first_row_of_x + first_row, .col = first_col};
-        sums.add_to(result, worst);
-        enter(result.worst, worst);
-      }
-    }
+    BlockErrors<T>(x, codes, first_row_of_x, result).add();
   });
 }
 

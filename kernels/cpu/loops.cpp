@@ -27,19 +27,19 @@ std::vector<Target> built_targets() {
     {HWY_NEON,
      "neon",
      {N_NEON::put_scan, N_NEON::put_encode, N_NEON::put_transpose, N_NEON::put_mx, N_NEON::put_decode,
-      N_NEON::put_error, N_NEON::put_moments, N_NEON::put_nvfp4}},
+      N_NEON::put_error, N_NEON::put_moments, N_NEON::put_nvfp4, N_NEON::put_block_error}},
 #endif
 #if HWY_TARGETS & HWY_AVX2
         {HWY_AVX2,
          "avx2",
          {N_AVX2::put_scan, N_AVX2::put_encode, N_AVX2::put_transpose, N_AVX2::put_mx, N_AVX2::put_decode,
-          N_AVX2::put_error, N_AVX2::put_moments, N_AVX2::put_nvfp4}},
+          N_AVX2::put_error, N_AVX2::put_moments, N_AVX2::put_nvfp4, N_AVX2::put_block_error}},
 #endif
 #if HWY_TARGETS & HWY_AVX3
         {HWY_AVX3,
          "avx512",
          {N_AVX3::put_scan, N_AVX3::put_encode, N_AVX3::put_transpose, N_AVX3::put_mx, N_AVX3::put_decode,
-          N_AVX3::put_error, N_AVX3::put_moments, N_AVX3::put_nvfp4}},
+          N_AVX3::put_error, N_AVX3::put_moments, N_AVX3::put_nvfp4, N_AVX3::put_block_error}},
 #endif
 #if HWY_TARGETS & HWY_AVX3_DL
         {HWY_AVX3_DL, "avx512_vbmi", {N_AVX3_DL::put_encode, N_AVX3_DL::put_transpose}},

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "core/half.hpp"
+#include "kernels/cpu/block_error_loops.hpp"
 #include "kernels/cpu/nvfp4_loops.hpp"
 #include "kernels/error_sums.hpp"
 #include "kernels/tensor_stats.hpp"
@@ -76,6 +77,7 @@ struct Loops {
   void (*transpose)(const std::uint8_t* in, std::size_t in_stride, std::size_t rows, std::size_t cols,
                     std::uint8_t* out, std::size_t out_stride, Store store);
   const Nvfp4Loops* nvfp4;
+  const BlockErrorLoops* block_errors;
 
   template <class T>
   [[nodiscard]] constexpr const ElementLoops<T>& of() const noexcept {

@@ -126,6 +126,7 @@ constexpr Loops kReferenceLoops{.name = "reference",
                                 .bf16 = element_loops<BF16>(),
                                 .f16 = element_loops<F16>(),
                                 .transpose = transpose,
-                                .nvfp4 = &kReferenceNvfp4};
+                                .nvfp4 = &kReferenceNvfp4,
+                                .block_errors = &kReferenceBlockErrors};
 
 }  // namespace amaxscope::cpu

@@ -16,13 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace amaxscope::cpu {
 namespace HWY_NAMESPACE {
 
-HWY_INLINE VDouble low_doubles(VFloat x) {
-  return hn::PromoteTo(Doubles(), hn::LowerHalf(hn::Half<Floats>(), x));
-}
-HWY_INLINE VDouble high_doubles(VFloat x) {
-  return hn::PromoteTo(Doubles(), hn::UpperHalf(hn::Half<Floats>(), x));
-}
-
 /// Signs do not matter: a cast keeps them, so that errors and products are those of the magnitudes. What is
 /// rare (elements that saturate, overflow or flush) is told from the largest and the least magnitude, since
 /// scaling and rounding keep the order, and only then looked for one by one in a second reading of the block,

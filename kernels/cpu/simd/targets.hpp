@@ -26,6 +26,7 @@ void put_decode(Loops& loops);
 void put_error(Loops& loops);
 void put_moments(Loops& loops);
 void put_nvfp4(Loops& loops);
+void put_block_error(Loops& loops);
 }  // namespace N_AVX3
 namespace N_AVX2 {
 void put_scan(Loops& loops);
@@ -36,6 +37,7 @@ void put_decode(Loops& loops);
 void put_error(Loops& loops);
 void put_moments(Loops& loops);
 void put_nvfp4(Loops& loops);
+void put_block_error(Loops& loops);
 }  // namespace N_AVX2
 namespace N_NEON {
 void put_scan(Loops& loops);
@@ -46,6 +48,7 @@ void put_decode(Loops& loops);
 void put_error(Loops& loops);
 void put_moments(Loops& loops);
 void put_nvfp4(Loops& loops);
+void put_block_error(Loops& loops);
 }  // namespace N_NEON
 
 }  // namespace amaxscope::cpu

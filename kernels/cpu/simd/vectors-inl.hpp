@@ -53,6 +53,13 @@ HWY_INLINE VFloat load(const BF16* x) {
   return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(Words(), bits)));
 }
 
+HWY_INLINE VDouble low_doubles(VFloat x) {
+  return hn::PromoteTo(Doubles(), hn::LowerHalf(hn::Half<Floats>(), x));
+}
+HWY_INLINE VDouble high_doubles(VFloat x) {
+  return hn::PromoteTo(Doubles(), hn::UpperHalf(hn::Half<Floats>(), x));
+}
+
 /// One sum in kLanes lanes of double, in the order in which over_step() brings the elements.
 constexpr std::size_t kParts = kLanes / kDoubles;
 struct Lanes {
