@@ -2,13 +2,19 @@
 
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
+#include <mutex>
 #include <vector>
 
+#include "core/append_descriptor.hpp"
 #include "core/error.hpp"
+#include "core/terminal_text.hpp"
 
 namespace amaxscope {
 
@@ -42,6 +48,31 @@ class LevelName : public spdlog::custom_flag_formatter {
   [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
     return std::make_unique<LevelName>();
   }
+};
+
+/// spdlog's own file sink follows links.
+class AppendSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit AppendSink(const std::filesystem::path& path) : descriptor_(open_to_append(path)) {}
+  ~AppendSink() override { ::close(descriptor_); }
+  AppendSink(const AppendSink&) = delete;
+  AppendSink& operator=(const AppendSink&) = delete;
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    for (std::size_t done = 0; done < line.size();) {
+      const ssize_t written = ::write(descriptor_, line.data() + done, line.size() - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) throw spdlog::spdlog_ex("a message cannot be written", errno);
+      done += static_cast<std::size_t>(written);
+    }
+  }
+  void flush_() override {}  // nothing is kept back
+
+ private:
+  int descriptor_;
 };
 
 }  // namespace
@@ -81,23 +112,19 @@ Log::Log(Log&&) noexcept = default;
 Log& Log::operator=(Log&&) noexcept = default;
 
 void Log::add_file(const std::filesystem::path& path) {
-  try {
-    auto file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string(), /*truncate=*/false);
-    file->set_level(to_spdlog(state_->options.file_level));
-    auto formatter = std::make_unique<spdlog::pattern_formatter>();
-    formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%d %H:%M:%S,%e - %* - %v");
-    file->set_formatter(std::move(formatter));
-    state_->files.push_back(file);
-    state_->logger.sinks().push_back(std::move(file));
-  } catch (const spdlog::spdlog_ex& error) {
-    throw Error(ErrorCode::kIo,
-                fmt::format("{}: cannot be opened for messages: {}", path.string(), error.what()));
-  }
+  auto file = std::make_shared<AppendSink>(path);
+  file->set_level(to_spdlog(state_->options.file_level));
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%d %H:%M:%S,%e - %* - %v");
+  file->set_formatter(std::move(formatter));
+  state_->files.push_back(file);
+  state_->logger.sinks().push_back(std::move(file));
 }
 
 void Log::write(LogLevel level, std::string_view message) noexcept {
   try {
-    state_->logger.log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+    const std::string text = terminal_text(message);
+    state_->logger.log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
   } catch (...) {  // NOLINT(bugprone-empty-catch): see the class comment
   }
 }
@@ -106,13 +133,11 @@ bool Log::has_files() const noexcept { return !state_->files.empty(); }
 
 void Log::write_to_files(LogLevel level, std::string_view message) noexcept {
   const spdlog::level::level_enum spdlog_level = to_spdlog(level);
-  const spdlog::details::log_msg line(state_->logger.name(), spdlog_level,
-                                      spdlog::string_view_t(message.data(), message.size()));
   for (const spdlog::sink_ptr& file : state_->files) {
     try {
       if (!file->should_log(spdlog_level)) continue;
-      file->log(line);
-      file->flush();
+      const std::string text = terminal_text(message);
+      file->log({state_->logger.name(), spdlog_level, spdlog::string_view_t(text.data(), text.size())});
     } catch (...) {  // NOLINT(bugprone-empty-catch): see the class comment
     }
   }

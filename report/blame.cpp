@@ -241,7 +241,7 @@ std::string as_json(const Blame& blame, int indent) {
     runs.push_back({{"what", run.what}, {"seed", run.seed}, {"score", run.score}});
   }
   json["yaml"] = blame.yaml;
-  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json.dump(indent, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace amaxscope::report

@@ -248,7 +248,7 @@ std::string as_json(const Diff& diff) {
                                        {"follows", to_json(diff.follows)},
                                        {"scalars", to_json(diff.scalars)},
                                        {"noise", noise}};
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace amaxscope::report

@@ -9,8 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/error.hpp"
 #include "report/json_values.hpp"
+#include "report/words.hpp"
 #include "runtime/sinks/run_file.hpp"
+#include "runtime/storage/json_limits.hpp"
 
 namespace amaxscope::report {
 
@@ -18,8 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLongestLine = 4U << 20;
-constexpr std::size_t kReadBytes = 1U << 16;
 constexpr std::size_t kLongestName = 1024;  ///< of a layer, tensor, check; such a line is left out
 constexpr std::size_t kLongestText = 2000;  ///< of a sentence; cut off
 constexpr std::size_t kMostDetails = 32;
@@ -41,6 +42,7 @@ class Line {
 
   /// False: not of the known shape. ends_step: whether it is the end of a step.
   bool understood(const std::string& text, bool& ends_step) {
+    if (!json_excess(text).empty()) return false;
     const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!object.is_object()) return false;
     if (object.contains("schema_version")) return opening(object);
@@ -139,51 +141,28 @@ class Line {
 
 }  // namespace
 
-bool MetricsFile::fill() {
-  buffer_.erase(0, at_);
-  searched_ -= at_;
-  at_ = 0;
-  file_.clear();  // the end of the file may have moved on
-  const std::size_t had = buffer_.size();
-  buffer_.resize(had + kReadBytes);
-  file_.read(buffer_.data() + had, static_cast<std::streamsize>(kReadBytes));
-  const auto got = static_cast<std::size_t>(std::max<std::streamsize>(file_.gcount(), 0));
-  buffer_.resize(had + got);
-  return got > 0;
-}
-
-std::optional<std::string> MetricsFile::next_line(bool& whole) {
-  while (true) {
-    const std::size_t newline = buffer_.find('\n', searched_);
-    if (newline != std::string::npos) {
-      std::string line = buffer_.substr(at_, newline - at_);
-      at_ = searched_ = newline + 1;
-      whole = !std::exchange(too_long_, false) && line.size() <= kLongestLine;
-      ++line_;
-      return line;
-    }
-    searched_ = buffer_.size();
-    if (buffer_.size() - at_ > kLongestLine) {
-      too_long_ = true;
-      at_ = buffer_.size();
-    }
-    if (!fill()) return std::nullopt;
-  }
-}
-
 void MetricsFile::count_unreadable(Reading& reading) {
   if (reading.unreadable++ == 0) reading.first_unreadable = fmt::format("{}:{}", name_, line_);
 }
 
-bool MetricsFile::read_step(Reading& reading, RecordVisitor& visitor) {
-  if (!opened_) {
-    file_.open(path_, std::ios::binary);
-    opened_ = file_.is_open();
-    if (!opened_) return false;
-    ++reading.files;
+bool MetricsFile::open(Reading& reading) {
+  if (refused_) return false;
+  if (opened_) return true;
+  try {
+    opened_ = lines_.open();
+  } catch (const Error& error) {
+    refused_ = true;
+    reading.problems.push_back(printable(error.what()));
   }
+  if (opened_) ++reading.files;
+  return opened_;
+}
+
+bool MetricsFile::read_step(Reading& reading, RecordVisitor& visitor) {
+  if (!open(reading)) return false;
   bool whole = true;
-  while (const std::optional<std::string> text = next_line(whole)) {
+  while (const std::optional<std::string> text = lines_.next(whole)) {
+    ++line_;
     ++reading.lines;
     bool ends_step = false;
     if (!whole || !Line(name_, rank_, other_version_, reading, visitor).understood(*text, ends_step)) {
@@ -191,17 +170,19 @@ bool MetricsFile::read_step(Reading& reading, RecordVisitor& visitor) {
     }
     if (ends_step) return true;
   }
+  if (lines_.gave_up() && !std::exchange(said_, true)) {
+    reading.problems.push_back(fmt::format("{}:{}: a line of more than {} MiB; the file is read no further",
+                                           name_, line_ + 1, LineReader::kMostWithoutEnd >> 20U));
+  }
   return false;
 }
 
 void MetricsFile::finish(Reading& reading) {
-  if (at_ >= buffer_.size() && !too_long_) return;
+  if (!lines_.has_rest()) return;
   ++line_;
   ++reading.lines;
   count_unreadable(reading);
-  buffer_.clear();
-  at_ = searched_ = 0;
-  too_long_ = false;
+  lines_.drop_rest();
 }
 
 std::optional<std::uint64_t> rank_of_metrics(const std::filesystem::path& file) {

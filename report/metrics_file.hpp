@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "report/line_reader.hpp"
 #include "report/records.hpp"
 
 namespace amaxscope::report {
@@ -17,30 +17,27 @@ class MetricsFile {
  public:
   /// name: for messages, "metrics/rank_0.jsonl". A file that is not there is tried again at every reading.
   MetricsFile(std::filesystem::path path, std::string name, std::uint64_t rank)
-      : path_(std::move(path)), name_(std::move(name)), rank_(static_cast<std::int64_t>(rank)) {}
+      : lines_(std::move(path)), name_(std::move(name)), rank_(static_cast<std::int64_t>(rank)) {}
 
   /// Gives whole lines up to and including the next that ends a step. False: there is no further whole line
-  /// for now. What cannot be read is counted in reading.
+  /// for now. What cannot be read is counted in reading; a file that cannot is a problem there, once.
   bool read_step(Reading& reading, RecordVisitor& visitor);
   /// Nothing more will come: what is left without the end of a line was cut off.
   void finish(Reading& reading);
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  [[nodiscard]] bool opened() const noexcept { return opened_; }
+  /// False as well for a file whose problem was said.
+  [[nodiscard]] bool is_missing() const noexcept { return !opened_ && !refused_; }
 
  private:
-  bool fill();
-  std::optional<std::string> next_line(bool& whole);
+  bool open(Reading& reading);
   void count_unreadable(Reading& reading);
 
-  std::filesystem::path path_;
+  LineReader lines_;
   std::string name_;
   std::int64_t rank_;
-  std::ifstream file_;
   bool opened_ = false;
-  std::string buffer_;
-  std::size_t at_ = 0;        ///< of the next line in buffer_
-  std::size_t searched_ = 0;  ///< no end of a line between at_ and here
-  bool too_long_ = false;     ///< the line at hand, whose beginning was thrown away
+  bool refused_ = false;  ///< what has this name is no file; that was said
+  bool said_ = false;     ///< that the file is read no further
   std::uint64_t line_ = 0;
   bool other_version_ = false;
 };

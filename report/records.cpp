@@ -29,7 +29,7 @@ Reading read_records(const std::filesystem::path& log_dir, RecordVisitor& visito
     while (file.read_step(reading, visitor)) {
     }
     file.finish(reading);
-    if (!file.opened()) reading.problems.push_back(file.name() + " cannot be read");
+    if (file.is_missing()) reading.problems.push_back(file.name() + " cannot be read");
   }
   if (reading.files == 0) reading.problems.emplace_back("metrics/ has no file rank_R.jsonl");
   return reading;

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "core/error.hpp"
 #include "report/json_values.hpp"
+#include "report/words.hpp"
 #include "runtime/sinks/run_file.hpp"
+#include "runtime/storage/file.hpp"
+#include "runtime/storage/json_limits.hpp"
 
 namespace amaxscope::report {
 
@@ -15,7 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uintmax_t kLargestRunFile = 256U << 20;
 constexpr std::size_t kLongestConfig = 256U << 10;
 constexpr std::size_t kMostConfigChanges = 100;
 
@@ -73,18 +74,20 @@ RunInfo run_of(const json& entry) {
 }  // namespace
 
 void read_run_file(const std::filesystem::path& path, Reading& reading) {
-  std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file.is_open()) {
-    reading.problems.emplace_back("run.json is not there, or cannot be read");
+  std::string text;
+  try {
+    text = read_bounded(path, RunDescription::kMostBytes);
+  } catch (const Error& error) {
+    std::error_code unknown;
+    reading.problems.push_back(std::filesystem::exists(path, unknown)
+                                   ? "run.json is not read: " + printable(error.what())
+                                   : "run.json is not there, or cannot be read");
     return;
   }
-  if (size > kLargestRunFile) {
-    reading.problems.push_back(fmt::format("run.json has {} bytes; it is not read", size));
+  if (const std::string excess = json_excess(text); !excess.empty()) {
+    reading.problems.push_back("run.json is not read: it " + excess);
     return;
   }
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
   const json content = json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto runs = content.is_object() ? content.find("runs") : content.end();
   if (!content.is_object() || runs == content.end() || !runs->is_array()) {

@@ -101,7 +101,7 @@ std::string as_json(const Sensitivity& sensitivity, int indent) {
                       {"loss_change_alone", row.loss_change_alone},
                       {"yaml", row.trial.in_high_precision}});
   }
-  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json.dump(indent, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace amaxscope::report

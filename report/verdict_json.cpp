@@ -68,7 +68,7 @@ std::string as_json(const Verdict& verdict, int indent) {
                      {"last_good_state", verdict.last_good_state},
                      {"run", to_json(verdict.reading)},
                      {"records", verdict.records}};
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+  return json.dump(indent, ' ', true, Json::error_handler_t::replace);
 }
 
 }  // namespace amaxscope::report

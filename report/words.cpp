@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <set>
 
+#include "core/terminal_text.hpp"
+
 namespace amaxscope::report {
 
 std::string printable(const std::string& text, std::size_t longest) {
-  std::string shown;
-  for (const char c : text.substr(0, longest)) {
-    shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
-  }
+  const std::string shown = terminal_line(text.substr(0, longest));
   return text.size() > longest ? shown + "..." : shown;
 }
 

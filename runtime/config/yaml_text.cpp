@@ -5,32 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/utf8.hpp"
+
 namespace amaxscope {
 
 namespace {
-
-struct Character {
-  std::uint32_t code = 0;
-  std::size_t bytes = 0;  ///< 0: not well-formed
-};
-
-// The well-formed sequences of the Unicode standard, table 3-7.
-Character decode(std::string_view text, std::size_t at) noexcept {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || at + length > text.size()) return {};
-  std::uint32_t code = lead & (0xFFU >> (length + 1));
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
-    code = (code << 6) | (byte(i) & 0x3FU);
-  }
-  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  if (overlong || surrogate || code > 0x10FFFF) return {};
-  return {code, length};
-}
 
 // YAML 1.1, production c-printable.
 bool printable(std::uint32_t code) noexcept {
@@ -43,7 +22,7 @@ bool printable(std::uint32_t code) noexcept {
 
 bool is_utf8(std::string_view bytes) noexcept {
   for (std::size_t at = 0; at < bytes.size();) {
-    const std::size_t length = decode(bytes, at).bytes;
+    const std::size_t length = decode_utf8(bytes, at).bytes;
     if (length == 0) return false;
     at += length;
   }
@@ -79,7 +58,7 @@ std::optional<YamlText> YamlText::accept(std::string_view raw, Diagnostics& diag
   text.reserve(raw.size());
   SourcePosition position{1, 1};
   for (std::size_t at = 0; at < raw.size();) {
-    const Character character = decode(raw, at);
+    const Utf8Character character = decode_utf8(raw, at);
     if (character.bytes == 0) {
       diagnostics.error(position, fmt::format("byte 0x{:02x} is not UTF-8; a config is UTF-8 text",
                                               static_cast<unsigned char>(raw[at])));

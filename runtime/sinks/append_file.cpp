@@ -1,6 +1,5 @@
 #include "runtime/sinks/append_file.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/append_descriptor.hpp"
 #include "core/error.hpp"
 
 namespace amaxscope {
@@ -17,6 +17,7 @@ namespace amaxscope {
 namespace {
 
 constexpr std::uintmax_t kReadBytes = 65536;
+constexpr std::size_t kLongestLine = 4U << 20;  ///< that readers take
 
 std::string reason() { return std::generic_category().message(errno); }
 
@@ -31,6 +32,7 @@ void make_folder(const std::filesystem::path& folder) {
 
 AppendFile::AppendFile(std::filesystem::path path, Content content)
     : path_(std::move(path)), content_(content) {
+  require_appendable(path_);
   if (content_ == Content::kBytes) return;
   std::error_code missing;
   const std::uintmax_t size = std::filesystem::file_size(path_, missing);
@@ -68,14 +70,18 @@ void AppendFile::visit_lines_backward(const std::function<bool(std::string_view)
       tail = false;
       text.resize(end);
     }
+    AMAXSCOPE_CHECK(
+        text.size() <= kLongestLine, ErrorCode::kIo,
+        "{}: has a line of more than {} MiB, which is none of ours; move it away or choose another "
+        "log dir",
+        path_.string(), kLongestLine >> 20U);
   }
   if (!tail) visit(text);
 }
 
 void AppendFile::open() {
   make_folder(path_.parent_path());
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  AMAXSCOPE_CHECK(descriptor_ >= 0, ErrorCode::kIo, "{}: cannot be opened: {}", path_.string(), reason());
+  descriptor_ = open_to_append(path_);
 }
 
 void AppendFile::append(std::string_view lines) {

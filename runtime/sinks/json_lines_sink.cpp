@@ -9,6 +9,7 @@
 #include "runtime/sinks/file_sinks.hpp"
 #include "runtime/sinks/json_text.hpp"
 #include "runtime/sinks/record_lines.hpp"
+#include "runtime/storage/json_limits.hpp"
 
 namespace amaxscope {
 
@@ -21,7 +22,7 @@ constexpr std::string_view kMarker = "\"end_of_step\":true";
 std::int64_t last_completed_iteration(const AppendFile& file) {
   std::int64_t completed = std::numeric_limits<std::int64_t>::min();
   file.visit_lines_backward([&](std::string_view line) {
-    if (line.find(kMarker) == std::string_view::npos) return true;
+    if (line.find(kMarker) == std::string_view::npos || !json_excess(line).empty()) return true;
     const nlohmann::json marker = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!marker.is_object() || !marker.contains("end_of_step")) return true;
     const auto iteration = marker.find("iteration");

@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "core/error.hpp"
 #include "runtime/sinks/append_file.hpp"
+#include "runtime/storage/file.hpp"
+#include "runtime/storage/json_limits.hpp"
 
 namespace amaxscope {
 
@@ -63,17 +63,16 @@ Json read(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path, error) && !error) {
     return {{"schema_version", RunDescription::kSchemaVersion}, {"runs", Json::array()}};
   }
-  std::ifstream file(path, std::ios::binary);
-  AMAXSCOPE_CHECK(file.good(), ErrorCode::kIo, "{}: cannot be read", path.string());
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  Json content = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const std::string text = read_bounded(path, RunDescription::kMostBytes);
+  Json content;
+  if (json_excess(text).empty()) content = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   AMAXSCOPE_CHECK(
       content.is_object() && content.contains("runs") && content["runs"].is_array(), ErrorCode::kIo,
       "{}: is not the description of a run; move it away or choose another log dir", path.string());
   const Json version = content.value("schema_version", Json());
   AMAXSCOPE_CHECK(version == RunDescription::kSchemaVersion, ErrorCode::kIo,
                   "{}: has schema version {}, this program writes {}; choose another log dir", path.string(),
-                  version.dump(), RunDescription::kSchemaVersion);
+                  version.dump().substr(0, 60), RunDescription::kSchemaVersion);
   return content;
 }
 

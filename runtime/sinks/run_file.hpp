@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -21,6 +22,7 @@ struct ConfigChange {
 
 struct RunDescription {
   static constexpr int kSchemaVersion = 1;
+  static constexpr std::uint64_t kMostBytes = 256U << 20;  ///< of a file that is read, or gone on with
   std::string run_id;
   std::string config_source;  ///< the YAML's name as the user gave it; empty without one
   std::string config_text;

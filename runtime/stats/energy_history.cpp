@@ -13,12 +13,13 @@ namespace amaxscope {
 namespace {
 
 constexpr double kUnit = 256.0;
-constexpr double kFarthest = 127.0;         ///< octaves that two bytes hold
-constexpr std::size_t kLeastOfASide = 3;    ///< points of a straight line
-constexpr double kRise = 1.0;               ///< octaves of energy
-constexpr double kBetter = 0.5;             ///< of the error of one line
-constexpr std::size_t kSharesOfAWord = 4;   ///< in saved words
-constexpr std::size_t kWordsOfTheHead = 4;  ///< lines, seen, stride, points
+constexpr double kFarthest = 127.0;                           ///< octaves that two bytes hold
+constexpr std::size_t kLeastOfASide = 3;                      ///< points of a straight line
+constexpr double kRise = 1.0;                                 ///< octaves of energy
+constexpr double kBetter = 0.5;                               ///< of the error of one line
+constexpr std::size_t kSharesOfAWord = 4;                     ///< in saved words
+constexpr std::size_t kWordsOfTheHead = 4;                    ///< lines, seen, stride, points
+constexpr std::uint64_t kMostSeen = std::uint64_t{1} << 53U;  ///< iterations that a saved state may speak of
 
 std::int16_t log_odds(double energy, double rest) {
   double octaves = -kFarthest;
@@ -138,14 +139,19 @@ void EnergyHistory::restore(std::span<const std::uint64_t> words) {
     points = words[3];
   }
   const std::size_t words_a_point = 1 + (history.lines_ + kSharesOfAWord - 1) / kSharesOfAWord;
+  // Of a stride that is not bounded the double would be 0 one day.
   AMAXSCOPE_CHECK(words.size() == kWordsOfTheHead + points * words_a_point &&
                       points <= history.most_points() && std::has_single_bit(history.stride_) &&
+                      history.stride_ <= kMostSeen && history.seen_ <= kMostSeen &&
                       (points == 0) == (history.seen_ == 0),
                   ErrorCode::kInput, "saved shares of energy: {} words do not hold {} points of {} lines",
                   words.size(), points, history.lines_);
   for (std::size_t p = 0; p < points; ++p) {
     const auto own = words.subspan(kWordsOfTheHead + p * words_a_point, words_a_point);
     Point point{.iteration = std::bit_cast<std::int64_t>(own[0]), .odds = {}};
+    const std::int64_t before = p == 0 ? -1 : history.points_.back().iteration;
+    AMAXSCOPE_CHECK(point.iteration > before && own[0] <= kMostSeen, ErrorCode::kInput,
+                    "saved shares of energy: iteration {} after {}", point.iteration, before);
     for (std::size_t i = 0; i < history.lines_; ++i) {
       const std::uint64_t word = own[1 + i / kSharesOfAWord] >> (16U * (i % kSharesOfAWord));
       point.odds.push_back(std::bit_cast<std::int16_t>(static_cast<std::uint16_t>(word)));

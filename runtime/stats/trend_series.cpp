@@ -1,6 +1,7 @@
 #include "runtime/stats/trend_series.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "core/error.hpp"
@@ -8,6 +9,8 @@
 namespace amaxscope {
 
 namespace {
+
+constexpr double kLargestCount = 0x1p53;
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -113,28 +116,37 @@ std::vector<double> TrendSeries::saved() const {
 
 void TrendSeries::restore(std::span<const double> saved) {
   constexpr std::size_t kFixed = 15;
+  // Anybody's numbers: none is converted before it is known to fit.
+  AMAXSCOPE_CHECK(std::ranges::all_of(saved, [](double number) { return std::isfinite(number); }),
+                  ErrorCode::kInput, "a saved trend has a number that is not finite");
   const auto count_at = [&](std::size_t i) {
-    return saved[i] >= 0 ? static_cast<std::size_t>(saved[i]) : SIZE_MAX;
+    AMAXSCOPE_CHECK(saved[i] >= 0 && saved[i] <= kLargestCount, ErrorCode::kInput,
+                    "a saved trend has {} where a count or an iteration stands", saved[i]);
+    return static_cast<std::size_t>(saved[i]);
   };
+  const auto iteration_at = [&](std::size_t i) { return static_cast<std::int64_t>(count_at(i)); };
   const bool fits = saved.size() >= kFixed && count_at(0) <= window_ && count_at(1) <= kReferencePoints &&
                     saved.size() == kFixed + 2 * count_at(0) + count_at(1);
   AMAXSCOPE_CHECK(fits, ErrorCode::kInput, "a saved trend of {} numbers does not fit a window of {}",
                   saved.size(), window_);
-  reference_ = saved[2];
+  TrendSeries restored(window_);
+  restored.reference_ = saved[2];
   std::size_t at = 3;
-  for (Cusum* cusum : {&up_, &down_}) {
-    *cusum = {saved[at], static_cast<std::int64_t>(saved[at + 1]), saved[at + 2],
-              static_cast<std::size_t>(saved[at + 3])};
+  for (Cusum* cusum : {&restored.up_, &restored.down_}) {
+    *cusum = {saved[at], iteration_at(at + 1), saved[at + 2], count_at(at + 3)};
     at += 4;
   }
-  change_ = saved[at] != 0 ? std::optional(static_cast<std::int64_t>(saved[at + 1])) : std::nullopt;
-  shift_ = saved[at + 2] != 0 ? std::optional(saved[at + 3]) : std::nullopt;
+  if (saved[at] != 0) restored.change_ = iteration_at(at + 1);
+  if (saved[at + 2] != 0) restored.shift_ = saved[at + 3];
   at = kFixed;
-  points_.clear();
   for (std::size_t i = 0; i < count_at(0); ++i, at += 2) {
-    points_.push_back({static_cast<std::int64_t>(saved[at]), saved[at + 1]});
+    AMAXSCOPE_CHECK(restored.points_.empty() || iteration_at(at) > restored.points_.back().iteration,
+                    ErrorCode::kInput, "a saved trend has iteration {} after {}", saved[at],
+                    restored.points_.back().iteration);
+    restored.points_.push_back({iteration_at(at), saved[at + 1]});
   }
-  learning_.assign(saved.begin() + static_cast<std::ptrdiff_t>(at), saved.end());
+  restored.learning_.assign(saved.begin() + static_cast<std::ptrdiff_t>(at), saved.end());
+  *this = std::move(restored);
 }
 
 }  // namespace amaxscope

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "core/error.hpp"
+#include "runtime/storage/json_limits.hpp"
 
 namespace amaxscope {
 
@@ -16,11 +17,10 @@ using Json = nlohmann::json;
 
 /// The index as JSON: an object of objects of scalars, and nothing deeper.
 Json parse_index(const std::string& text, const std::string& source) {
-  constexpr int kMaxDepth = 4;
+  if (const std::string excess = json_excess(text, {.depth = 4}); !excess.empty())
+    throw Error(ErrorCode::kInput, fmt::format("{}: {}", source, excess));
   std::vector<std::set<std::string>> keys;
-  const Json::parser_callback_t inspect = [&](int depth, Json::parse_event_t event, Json& value) {
-    AMAXSCOPE_CHECK(depth <= kMaxDepth, ErrorCode::kInput, "{}: is nested deeper than {} levels", source,
-                    kMaxDepth);
+  const Json::parser_callback_t inspect = [&](int, Json::parse_event_t event, Json& value) {
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key) {

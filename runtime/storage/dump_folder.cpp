@@ -4,11 +4,36 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/storage/json_limits.hpp"
+
 namespace amaxscope {
 
 namespace {
 
 constexpr std::string_view kWritten = "written";
+
+/// Anybody may have written it: what is not of the kind asked for is not there.
+class ManifestLine {
+ public:
+  explicit ManifestLine(std::string_view line) {
+    if (json_excess(line).empty()) json_ = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  }
+  [[nodiscard]] std::string text(const char* key) const {
+    const auto found = json_.find(key);
+    return found != json_.end() && found->is_string() ? found->get<std::string>() : std::string();
+  }
+  /// 0 as well for more than any disk holds.
+  [[nodiscard]] std::uint64_t count(const char* key) const {
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 53U;
+    const auto found = json_.find(key);
+    if (found == json_.end() || !found->is_number_unsigned()) return 0;
+    const auto number = found->get<std::uint64_t>();
+    return number <= kMost ? number : 0;
+  }
+
+ private:
+  nlohmann::json json_;
+};
 
 }  // namespace
 
@@ -29,11 +54,11 @@ void DumpFolder::load(std::int64_t first_iteration) {
   loaded_ = true;
   manifest_.emplace(folder_ / "manifest.jsonl");
   manifest_->visit_lines_backward([&](std::string_view line) {
-    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!entry.is_object() || entry.value("status", "") != kWritten) return true;
-    bytes_ += entry.value("bytes", std::uint64_t{0});
-    if (entry.value("iteration", std::int64_t{-1}) >= first_iteration) {
-      written_before_.insert(entry.value("file", std::string()));
+    const ManifestLine entry(line);
+    if (entry.text("status") != kWritten) return true;
+    bytes_ += entry.count("bytes");
+    if (entry.count("iteration") >= static_cast<std::uint64_t>(first_iteration)) {
+      written_before_.insert(entry.text("file"));
     }
     return true;
   });

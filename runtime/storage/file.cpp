@@ -26,25 +26,25 @@ std::string reason_text(int reason) { return std::generic_category().message(rea
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path_, error);
-  AMAXSCOPE_CHECK(status.type() != std::filesystem::file_type::not_found, ErrorCode::kInput,
+  // A pipe would block at being opened without O_NONBLOCK, which regular files do not know.
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  AMAXSCOPE_CHECK(descriptor_ >= 0 || (errno != ENOENT && errno != ENOTDIR), ErrorCode::kInput,
                   "{}: there is no such file", path_.string());
-  AMAXSCOPE_CHECK(status.type() != std::filesystem::file_type::directory, ErrorCode::kInput,
-                  "{}: is a directory, not a file", path_.string());
-  // A pipe would block at being opened.
-  AMAXSCOPE_CHECK(status.type() == std::filesystem::file_type::regular, ErrorCode::kInput,
-                  "{}: is not a regular file", path_.string());
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  AMAXSCOPE_CHECK(descriptor_ >= 0 || errno != ENXIO, ErrorCode::kInput, "{}: is not a regular file",
+                  path_.string());
   AMAXSCOPE_CHECK(descriptor_ >= 0, ErrorCode::kIo, "{}: cannot be opened: {}", path_.string(),
                   reason_text(errno));
   struct stat about = {};
-  if (::fstat(descriptor_, &about) != 0) {
-    const int reason = errno;
-    ::close(descriptor_);
-    throw Error(ErrorCode::kIo, fmt::format("{}: cannot be read: {}", path_.string(), reason_text(reason)));
+  const int reason = ::fstat(descriptor_, &about) == 0 ? 0 : errno;
+  if (reason == 0 && S_ISREG(about.st_mode)) {
+    size_ = static_cast<std::uint64_t>(about.st_size);
+    return;
   }
-  size_ = static_cast<std::uint64_t>(about.st_size);
+  ::close(descriptor_);
+  AMAXSCOPE_CHECK(reason == 0, ErrorCode::kIo, "{}: cannot be read: {}", path_.string(), reason_text(reason));
+  throw Error(ErrorCode::kInput,
+              fmt::format("{}: {}", path_.string(),
+                          S_ISDIR(about.st_mode) ? "is a directory, not a file" : "is not a regular file"));
 }
 
 InputFile::~InputFile() {
@@ -67,10 +67,27 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
+std::size_t InputFile::read_some(std::uint64_t offset, std::span<char> out) const {
+  while (true) {
+    const ssize_t got =
+        ::pread(descriptor_, out.data(), std::min(out.size(), kMostAtOnce), static_cast<off_t>(offset));
+    if (got >= 0) return static_cast<std::size_t>(got);
+    AMAXSCOPE_CHECK(errno == EINTR, ErrorCode::kIo, "{}: cannot be read at byte {}: {}", path_.string(),
+                    offset, reason_text(errno));
+  }
+}
+
 std::string InputFile::read_text(std::uint64_t offset, std::size_t bytes) const {
   std::string text(bytes, '\0');
   read(offset, std::as_writable_bytes(std::span(text)));
   return text;
+}
+
+std::string read_bounded(const std::filesystem::path& path, std::uint64_t most_bytes) {
+  const InputFile file(path);
+  AMAXSCOPE_CHECK(file.size() <= most_bytes, ErrorCode::kInput, "{}: has {} bytes; at most {} are read",
+                  path.string(), file.size(), most_bytes);
+  return file.read_text(0, file.size());
 }
 
 OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {

@@ -25,12 +25,17 @@ class InputFile {
   /// Fills `out` with the bytes from `offset` on. Throws Error(kIo) when the file has become shorter.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
   [[nodiscard]] std::string read_text(std::uint64_t offset, std::size_t bytes) const;
+  /// As much as there is now, which may be more than size(): 0 at the end. Throws Error(kIo).
+  [[nodiscard]] std::size_t read_some(std::uint64_t offset, std::span<char> out) const;
 
  private:
   std::filesystem::path path_;
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
 };
+
+/// A whole file. Throws Error(kInput) when it is none or has more than most_bytes, Error(kIo).
+std::string read_bounded(const std::filesystem::path& path, std::uint64_t most_bytes);
 
 /// Written under another name in the same folder; commit() gives it its own. Without commit() nothing stays.
 class OutputFile {

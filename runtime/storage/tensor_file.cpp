@@ -17,6 +17,13 @@ namespace amaxscope {
 
 static_assert(std::endian::native == std::endian::little, "tensor files are read as they are");
 
+namespace {
+
+/// Iterations are counted on from what a file says.
+constexpr std::int64_t kLargestCount = std::int64_t{1} << 53;
+
+}  // namespace
+
 std::string StoredTensor::unreadable() const {
   if (!dtype) return fmt::format("its type {} is not supported", type);
   if (extents.size() > Shape::kMaxRank) {
@@ -43,8 +50,9 @@ std::int64_t TensorFile::metadata_count(const std::string& key) const {
   std::int64_t number = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, failure] = std::from_chars(text.data(), end, number);
-  AMAXSCOPE_CHECK(failure == std::errc{} && stop == end && number >= 0, ErrorCode::kInput,
-                  "{}: {} is \"{}\", expected a count", path().string(), key, text);
+  AMAXSCOPE_CHECK(failure == std::errc{} && stop == end && number >= 0 && number <= kLargestCount,
+                  ErrorCode::kInput, "{}: {} is \"{}\", expected a count of at most {}", path().string(), key,
+                  text, kLargestCount);
   return number;
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -104,6 +105,39 @@ TEST_F(LogTest, AFullDiskDoesNotThrow) {
   Log log;
   log.add_file("/dev/full");
   EXPECT_NO_THROW(log.info("lost"));
+}
+
+TEST_F(LogTest, ALinkOrAPipeInTheLogDirectoryIsRefused) {
+  std::ofstream(folder_ / "of_somebody") << "theirs";
+  std::filesystem::create_symlink("of_somebody", folder_ / "link.log");
+  ASSERT_EQ(::mkfifo((folder_ / "pipe.log").c_str(), 0600), 0);
+  Log log;
+  const auto refusal = [&](const char* name) -> std::string {
+    try {
+      log.add_file(folder_ / name);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kIo);
+      return error.what();
+    }
+    return "opened";
+  };
+  EXPECT_THAT(refusal("link.log"), HasSubstr("link.log: cannot be opened: it is a symbolic link"));
+  EXPECT_THAT(refusal("pipe.log"), HasSubstr("pipe.log: cannot be opened: it is not a regular file"));
+  log.info("mine");
+  EXPECT_EQ(read(folder_ / "of_somebody"), "theirs");
+}
+
+TEST_F(LogTest, NoNameReachesTheTerminalAsASequence) {
+  ::testing::internal::CaptureStderr();
+  Log log;
+  log.add_file(folder_ / "run.log");
+  log.warn("layer {}",
+           "\x1b[2J\xc2\x9b"
+           "31m");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "amaxscope: warning: layer ?[2J?31m\n");
+  log.write_to_files(LogLevel::kWarn, "\x1b]0;title\x07");
+  EXPECT_THAT(read(folder_ / "run.log"), HasSubstr("layer ?[2J?31m"));
+  EXPECT_THAT(read(folder_ / "run.log"), HasSubstr("?]0;title?"));
 }
 
 TEST_F(LogTest, TwoLogsAreIndependent) {
