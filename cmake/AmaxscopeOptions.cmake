@@ -4,6 +4,7 @@ option(AMAXSCOPE_MPI "Build the MPI backend and the programs (needs an MPI)" ON)
 option(AMAXSCOPE_WERROR "Warnings in our own code are errors" OFF)
 option(AMAXSCOPE_FUZZ "Build the libFuzzer programs (clang, with fuzzer-no-link among the sanitizers)" OFF)
 set(AMAXSCOPE_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined or thread")
+option(AMAXSCOPE_COVERAGE "Count what the tests run (clang's source-based coverage; .ci/hardening coverage)" OFF)
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -34,4 +35,19 @@ if(AMAXSCOPE_SANITIZE)
   target_compile_options(amaxscope_flags INTERFACE -fsanitize=${AMAXSCOPE_SANITIZE} -fno-omit-frame-pointer
                                                    -fno-sanitize-recover=all)
   target_link_options(amaxscope_flags INTERFACE -fsanitize=${AMAXSCOPE_SANITIZE})
+  # GCC has macros for these, clang before 21 has not.
+  if(AMAXSCOPE_SANITIZE MATCHES "address")
+    target_compile_definitions(amaxscope_flags INTERFACE AMAXSCOPE_ASAN)
+  elseif(AMAXSCOPE_SANITIZE MATCHES "thread")
+    target_compile_definitions(amaxscope_flags INTERFACE AMAXSCOPE_TSAN)
+  endif()
+endif()
+if(AMAXSCOPE_COVERAGE)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "AMAXSCOPE_COVERAGE needs clang (CC=clang-16 CXX=clang++-16 cmake ..); this is ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  # Counters in a file that is mapped (%c in LLVM_PROFILE_FILE): a rank that is killed leaves what it counted.
+  target_compile_options(amaxscope_flags INTERFACE -fprofile-instr-generate -fcoverage-mapping
+                                                   "SHELL:-mllvm -runtime-counter-relocation")
+  target_link_options(amaxscope_flags INTERFACE -fprofile-instr-generate)
 endif()

@@ -1,11 +1,13 @@
-# amaxscope_library(<folder> SOURCES a.cpp .. [PUBLIC lib..] [PRIVATE lib..])
-# The library of one folder, amaxscope::<folder>.
+# amaxscope_library(<folder> SOURCES a.cpp .. [APART b.cpp ..] [PUBLIC lib..] [PRIVATE lib..])
+# The library of one folder, amaxscope::<folder>. Where several sources are compiled as one (CMAKE_UNITY_BUILD), those of APART
+# are not: names in their anonymous namespaces are also those of another source.
 function(amaxscope_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;APART;PUBLIC;PRIVATE" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "amaxscope_library(${name}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
-  add_library(amaxscope_${name} STATIC ${ARG_SOURCES})
+  add_library(amaxscope_${name} STATIC ${ARG_SOURCES} ${ARG_APART})
+  set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_library(amaxscope::${name} ALIAS amaxscope_${name})
   set_target_properties(amaxscope_${name} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(amaxscope_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
@@ -31,6 +33,9 @@ function(amaxscope_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gmock amaxscope_flags)
   # What is tested is optimised as users have it; the tests themselves only have to compile quickly.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(AMAXSCOPE_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   if(ARG_RANKS)
     target_link_libraries(${name} PRIVATE amaxscope_mpi_test_main)
     foreach(ranks IN LISTS ARG_RANKS)

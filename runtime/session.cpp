@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <span>
 #include <utility>
 
@@ -13,7 +12,6 @@
 namespace amaxscope {
 
 namespace {
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr int kAbortStatus = 71;
 }  // namespace
 

@@ -1,14 +1,9 @@
 // Steps that are captured into a CUDA graph, and what waits in device memory.
-#include <limits>
 
 #include "core/error.hpp"
 #include "runtime/session_impl.hpp"
 
 namespace amaxscope {
-
-namespace {
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-}
 
 void DebugSession::Impl::begin_capture(Stream stream) {
   if (!enabled) return;

@@ -3,16 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "core/error.hpp"
 #include "runtime/session_impl.hpp"
 
 namespace amaxscope {
-
-namespace {
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-}  // namespace
 
 void DebugSession::Impl::replace_config(const std::string& text) {
   AMAXSCOPE_CHECK(options_.replaceable_config, ErrorCode::kUsage,

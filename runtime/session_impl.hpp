@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,9 @@
 #include "runtime/stage_layers.hpp"
 
 namespace amaxscope {
+
+/// The iteration of what is due in none.
+inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 /// A registered GEMM layer with something configured on it, or on which something may be when the config
 /// changes.

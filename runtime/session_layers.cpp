@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "core/error.hpp"
 #include "kernels/amax.hpp"
@@ -15,7 +14,6 @@ namespace amaxscope {
 
 namespace {
 
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::string_view kUpdateKind = "update";
 
 TokenSplit token_split(TensorKind tensor) noexcept {

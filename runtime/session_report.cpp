@@ -1,7 +1,6 @@
 // What the runtime is doing, written down when somebody asks.
 #include <fmt/format.h>
 
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
@@ -15,7 +14,6 @@ namespace amaxscope {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 Json iteration_or_null(std::int64_t iteration) {
   return iteration == kNever ? Json(nullptr) : Json(iteration);

@@ -56,14 +56,17 @@ constexpr float decode_fp8(std::uint8_t code) noexcept {
 /// True for +0 and -0 of either format.
 constexpr bool is_fp8_zero(std::uint8_t code) noexcept { return (code & 0x7FU) == 0; }
 
-/// decode_fp8 of every code.
 template <DType kFormat>
-inline constexpr std::array<float, 256> kFp8Values = [] {
+consteval std::array<float, 256> decoded_fp8() {
   std::array<float, 256> values{};
   for (std::size_t code = 0; code < values.size(); ++code) {
     values[code] = decode_fp8<kFormat>(static_cast<std::uint8_t>(code));
   }
   return values;
-}();
+}
+
+/// decode_fp8 of every code.
+template <DType kFormat>
+inline constexpr std::array<float, 256> kFp8Values = decoded_fp8<kFormat>();
 
 }  // namespace amaxscope

@@ -39,7 +39,7 @@ _NAMES = {
 
 _MODULES = ("kernels",)
 
-__all__ = sorted([*_NAMES, *_MODULES])
+__all__ = sorted([*_NAMES, *_MODULES])  # noqa: PLE0605  (it is a list)
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@
 
 #include "tests/emulator/fiber.hpp"
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AMAXSCOPE_ASAN
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -69,7 +69,7 @@ class SharedMemory {
   static constexpr std::size_t kSize = 2 * kSharedBytes;
   void guard([[maybe_unused]] bool forbid, [[maybe_unused]] std::size_t first,
              [[maybe_unused]] std::size_t bytes) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AMAXSCOPE_ASAN
     if (forbid) {
       __asan_poison_memory_region(memory_.get() + first, bytes);
     } else {

@@ -68,7 +68,7 @@ TEST_F(EmulatorTest, ARightKernelIsRightInEveryOrder) {
 }
 
 TEST_F(EmulatorTest, WhatIsReadTooEarlyIsNotThere) {
-#ifdef __SANITIZE_THREAD__
+#ifdef AMAXSCOPE_TSAN
   GTEST_SKIP() << "this is a race, which emulator_mistakes has the thread sanitizer name";
 #endif
   // The first warp runs to its shuffle before the second has written: it sums the filling, 0xFFFFFFFF each.

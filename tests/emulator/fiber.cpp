@@ -11,7 +11,7 @@
 #include <ucontext.h>
 #endif
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AMAXSCOPE_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -132,7 +132,7 @@ Fiber::~Fiber() {
 
 void Fiber::prepare(void (*entry)(void*), void* argument) {
   if (stack_ == nullptr) stack_ = stacks().take();
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AMAXSCOPE_ASAN
   // The fiber that had the stack before did not return from its functions.
   __asan_unpoison_memory_region(stack_, kStack);
 #endif
@@ -173,7 +173,7 @@ void Fiber::prepare(void (*entry)(void*), void* argument) {
 }
 
 void Fiber::begin(Fiber* fiber) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AMAXSCOPE_ASAN
   __sanitizer_finish_switch_fiber(nullptr, &fiber->resumer_stack_, &fiber->resumer_size_);
 #endif
   fiber->entry_(fiber->argument_);
@@ -185,7 +185,7 @@ void Fiber::resume() {
   resumer_thread_ = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(own_thread_, kNoSynchronization);
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AMAXSCOPE_ASAN
   void* fake_stack = nullptr;
   __sanitizer_start_switch_fiber(&fake_stack, stack_, kStack);
 #endif
@@ -194,7 +194,7 @@ void Fiber::resume() {
 #else
   swapcontext(static_cast<ucontext_t*>(resumer_), static_cast<ucontext_t*>(own_));
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AMAXSCOPE_ASAN
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
 }
@@ -203,7 +203,7 @@ void Fiber::back([[maybe_unused]] bool last) {
 #ifdef AMAXSCOPE_EMULATOR_TSAN
   __tsan_switch_to_fiber(resumer_thread_, kNoSynchronization);
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AMAXSCOPE_ASAN
   void* fake_stack = nullptr;
   __sanitizer_start_switch_fiber(last ? nullptr : &fake_stack, resumer_stack_, resumer_size_);
 #endif
@@ -212,7 +212,7 @@ void Fiber::back([[maybe_unused]] bool last) {
 #else
   swapcontext(static_cast<ucontext_t*>(own_), static_cast<ucontext_t*>(resumer_));
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AMAXSCOPE_ASAN
   __sanitizer_finish_switch_fiber(fake_stack, &resumer_stack_, &resumer_size_);
 #endif
 }

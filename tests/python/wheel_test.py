@@ -32,7 +32,7 @@ def tools():
             run(sys.executable, "-m", "venv", folder)
             run(folder / "bin/pip", "install", "--quiet", "--retries", "1", "scikit-build-core>=0.8")
         except AssertionError as error:
-            raise unittest.SkipTest(f"no venv with scikit-build-core: {str(error)[-300:]}")
+            raise unittest.SkipTest(f"no venv with scikit-build-core: {str(error)[-300:]}") from error
         (folder / "complete").touch()
     return folder / "bin/pip"
 

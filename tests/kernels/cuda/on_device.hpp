@@ -75,7 +75,7 @@ class OnDevice {
 
  private:
   // The address sanitizer watches what lies around by itself, reads included.
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AMAXSCOPE_ASAN
   static constexpr std::size_t kGuard = 0;
 #else
   static constexpr std::size_t kGuard = 256;
