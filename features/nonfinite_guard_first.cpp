@@ -14,8 +14,8 @@ constexpr std::size_t kWords = 8;
 
 std::string NonFiniteGuard::Seen::text() const {
   const std::string_view what = scan.first_is_nan ? "NaN" : "Inf";
-  const std::string size = fmt::format("the first {} is element {}, {} element{} not finite", what,
-                                       scan.first, scan.count, scan.count == 1 ? " is" : "s are");
+  std::string size = fmt::format("the first {} is element {}, {} element{} not finite", what, scan.first,
+                                 scan.count, scan.count == 1 ? " is" : "s are");
   switch (place) {
     case Place::kRowwiseCodes:
       return "the tensor is finite, its rowwise codes are not: " + size;

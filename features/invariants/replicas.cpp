@@ -76,7 +76,7 @@ std::optional<Finding> explain(bool exact, std::span<const RankEvidence> evidenc
   finding.details["sets"] = sets_text(sets);
   std::string where;
   if (difference.first_part < kParts) {
-    constexpr auto parts = static_cast<std::int64_t>(kParts);
+    const auto parts = static_cast<std::int64_t>(kParts);
     const std::int64_t begin = difference.numel * static_cast<std::int64_t>(difference.first_part) / parts;
     const std::int64_t end = difference.numel * static_cast<std::int64_t>(difference.first_part + 1) / parts;
     where = fmt::format("; first difference in elements {} to {} of {}", begin, std::max(begin, end - 1),
