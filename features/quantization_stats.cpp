@@ -15,6 +15,8 @@ namespace amaxscope {
 
 namespace {
 
+constexpr std::uint64_t kLargestIteration = std::uint64_t{1} << 53U;  ///< that a saved state may speak of
+
 using Name = QuantizationStatName;
 
 /// Why this tensor has no such statistic; empty when it has.
@@ -138,6 +140,12 @@ void QuantizationStats::Measure::restore(const KeptState::Words& words) {
   AMAXSCOPE_CHECK(words.size() >= kBeforeRounding && words.size() <= kBeforeRounding + kRoundingSamples,
                   ErrorCode::kInput, "saved statistics of quantization have {} words, expected {} to {}",
                   words.size(), kBeforeRounding, kBeforeRounding + kRoundingSamples);
+  // -1: not yet. Later iterations are counted from these.
+  for (const std::uint64_t word : {words[1], words[2]}) {
+    AMAXSCOPE_CHECK(word <= kLargestIteration || word == std::bit_cast<std::uint64_t>(std::int64_t{-1}),
+                    ErrorCode::kInput, "saved statistics of quantization have {} where an iteration stands",
+                    word);
+  }
   scale = std::bit_cast<float>(static_cast<std::uint32_t>(words[0]));
   scale_since = static_cast<std::int64_t>(words[1]);
   rounding_iteration = static_cast<std::int64_t>(words[2]);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "launch/terminal.hpp"
 #include "launch/text.hpp"
 #include "report/json_values.hpp"
 
@@ -18,7 +19,7 @@ constexpr std::string_view kNoRecipe = "none";
 constexpr std::size_t kWidth = 110;
 constexpr char kStaysTogether = '\x01';  ///< a space at which no line is broken
 
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string text_of(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
 
 }  // namespace
 
@@ -57,7 +58,7 @@ AnalyzeOutput::AnalyzeOutput(bool json) : json_(json) {
 void AnalyzeOutput::tensor(const std::string& file, const std::string& name, const std::string& about,
                            const std::vector<AnalyzeRow>& rows) {
   if (!json_) {
-    fmt::print("{}: {}  {}\n{}\n", file, name, about, as_table(rows));
+    say(stdout, fmt::format("{}: {}  {}\n{}\n", file, name, about, as_table(rows)));
     return;
   }
   for (const AnalyzeRow& row : rows) {
@@ -73,7 +74,7 @@ void AnalyzeOutput::tensor(const std::string& file, const std::string& name, con
 }
 
 void AnalyzeOutput::skip(const SkippedTensor& tensor) {
-  fmt::print(stderr, "{}: tensor {} is skipped: {}\n", tensor.file, tensor.tensor, tensor.why);
+  say(stderr, fmt::format("{}: tensor {} is skipped: {}\n", tensor.file, tensor.tensor, tensor.why));
   if (json_) skipped_.push_back(tensor);
 }
 

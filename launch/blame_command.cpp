@@ -14,10 +14,13 @@
 #include "core/error.hpp"
 #include "launch/child_process.hpp"
 #include "launch/commands.hpp"
+#include "launch/terminal.hpp"
 #include "report/blame.hpp"
+#include "report/json_values.hpp"
 #include "report/records.hpp"
 #include "runtime/config/config.hpp"
 #include "runtime/storage/file.hpp"
+#include "runtime/storage/json_limits.hpp"
 
 namespace amaxscope::launch {
 
@@ -50,6 +53,20 @@ constexpr std::string_view kErrors = R"(blame_errors:
   transformer_engine:
     CompareGemm: {enabled: True, gemms: [fprop, dgrad, wgrad], freq: 10}
 )";
+
+/// Of runs.json and of --order: a name and some numbers for each layer or run.
+constexpr std::size_t kMostStateBytes = 64U << 20;
+
+/// Discarded when it is no JSON, or more of it than is taken.
+nlohmann::json parsed(const std::string& text) {
+  if (!json_excess(text).empty()) return nlohmann::json::value_t::discarded;
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+bool has_list(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_array();
+}
 
 /// What is asked of the records of one run.
 class Outcome final : public report::RecordVisitor {
@@ -148,19 +165,24 @@ class Runs {
 
   /// The scores of a search that was ended before.
   void take_up() {
-    std::ifstream file(state());
-    if (!file) return;
-    const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-    AMAXSCOPE_CHECK(!json.is_discarded() && json.is_object() && json.value("version", 0) == 1,
-                    ErrorCode::kInput, "{}: is not what blame writes; give another --work-dir",
+    std::error_code unknown;
+    if (!std::filesystem::exists(state(), unknown)) return;
+    const nlohmann::json json = parsed(read_bounded(state(), kMostStateBytes));
+    const bool ours = report::integer_of(json, "version") == 1 && json.contains("asked") &&
+                      has_list(json, "layers") && json.contains("scores") && json.at("scores").is_object() &&
+                      std::ranges::all_of(json.at("scores"), [](const nlohmann::json& score) {
+                        return score.is_number() || score.is_null();
+                      });
+    AMAXSCOPE_CHECK(ours, ErrorCode::kInput, "{}: is not what blame writes; give another --work-dir",
                     state().string());
     AMAXSCOPE_CHECK(
         json.at("asked") == asked(), ErrorCode::kUsage,
         "{}: is of another command or --score; give another --work-dir, or the same command to go on",
         state().string());
-    layers_ = json.at("layers").get<std::vector<std::string>>();
+    layers_ = report::texts_of(json, "layers");
     for (const auto& [key, value] : json.at("scores").items()) {
-      scores_.emplace(key, value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
+      scores_.emplace(key,
+                      value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN());
     }
     std::fputs(fmt::format("going on with the {} runs in {}\n", scores_.size(), directory_.string()).c_str(),
                stderr);
@@ -219,13 +241,19 @@ class Runs {
 
 /// Layers as `sense --json` ranks them.
 std::vector<std::string> order_of(const std::string& path) {
-  std::ifstream file(path);
+  std::ifstream file(path);  // it may be a pipe
   AMAXSCOPE_CHECK(file.good(), ErrorCode::kIo, "--order {}: cannot be read", path);
-  const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
+  std::string text(kMostStateBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  AMAXSCOPE_CHECK(text.size() <= kMostStateBytes, ErrorCode::kInput, "--order {}: has more than {} bytes",
+                  path, kMostStateBytes);
+  const nlohmann::json json = parsed(text);
   std::vector<std::string> layers;
-  if (json.is_object() && json.contains("ranked") && json.at("ranked").is_array()) {
+  if (has_list(json, "ranked")) {
     for (const nlohmann::json& row : json.at("ranked")) {
-      if (row.is_object() && row.value("kind", "") == "layer") layers.push_back(row.value("what", ""));
+      if (row.is_object() && report::text_of(row, "kind") == "layer")
+        layers.push_back(report::text_of(row, "what"));
     }
   }
   AMAXSCOPE_CHECK(!layers.empty(), ErrorCode::kInput,
@@ -257,7 +285,7 @@ ExitStatus run_blame(const CommandOptions& options) {
   const report::Blame result =
       report::blame(layers, [&](const std::string& yaml, int seed) { return runs.score(yaml, seed); },
                     {.seeds = options.seeds, .budget = options.budget});
-  fmt::print("{}", options.json ? report::as_json(result) + "\n" : report::as_text(result));
+  say(stdout, options.json ? report::as_json(result) + "\n" : report::as_text(result));
   return result.outcome == report::BlameOutcome::kNoDamage ? kDone : kAnswerIsNo;
 }
 

@@ -151,7 +151,7 @@ void print_json(const CheckOptions& options, const EffectivePlan& plan) {
                                  {"warnings", plan.warnings},
                                  {"rows", nlohmann::ordered_json::array()}};
   for (const PlanRow& row : plan.rows) json["rows"].push_back(to_json(row));
-  fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", json.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 ExitStatus check(const CheckOptions& options) {

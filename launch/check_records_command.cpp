@@ -6,6 +6,7 @@
 
 #include "launch/commands.hpp"
 #include "launch/metrics_check.hpp"
+#include "launch/terminal.hpp"
 #include "runtime/sinks/run_file.hpp"
 
 namespace amaxscope::launch {
@@ -14,9 +15,10 @@ namespace {
 
 void print_text(const std::string& name, const MetricsCheck& found) {
   for (const CheckedRun& run : found.runs) {
-    fmt::print("run {}: {}, {} rank{}, from iteration {}{}\n", run.run_id, run.closed ? "closed" : "unclosed",
-               run.world_size, run.world_size == 1 ? "" : "s", run.first_iteration,
-               run.last_iteration ? fmt::format(" to {}", *run.last_iteration) : std::string());
+    say(stdout, fmt::format("run {}: {}, {} rank{}, from iteration {}{}\n", run.run_id,
+                            run.closed ? "closed" : "unclosed", run.world_size,
+                            run.world_size == 1 ? "" : "s", run.first_iteration,
+                            run.last_iteration ? fmt::format(" to {}", *run.last_iteration) : std::string()));
   }
   if (found.first_iteration) {
     fmt::print(
@@ -46,15 +48,15 @@ void print_json(const std::string& name, const MetricsCheck& found) {
   for (const CheckedRun& run : found.runs) {
     json["runs"].push_back({{"run_id", run.run_id}, {"closed", run.closed}, {"world_size", run.world_size}});
   }
-  fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", json.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace
 
 ExitStatus report_metrics(const std::filesystem::path& log_dir, bool json) {
   const MetricsCheck found = check_metrics(log_dir);
-  for (const std::string& note : found.notes) fmt::print(stderr, "{}\n", note);
-  for (const std::string& problem : found.problems) fmt::print(stderr, "{}\n", (log_dir / problem).string());
+  for (const std::string& note : found.notes) say(stderr, note + "\n");
+  for (const std::string& problem : found.problems) say(stderr, (log_dir / problem).string() + "\n");
   json ? print_json(log_dir.string(), found) : print_text(log_dir.string(), found);
   return found.problems.empty() ? kDone : kAnswerIsNo;
 }

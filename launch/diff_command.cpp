@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "launch/commands.hpp"
+#include "launch/terminal.hpp"
 #include "report/diff_text.hpp"
 
 namespace amaxscope::launch {
@@ -22,7 +23,7 @@ ExitStatus run_diff(const DiffArguments& options) {
   const report::Diff diff = report::compare_runs(
       options.a, options.b,
       {.perturbed = {options.perturbed.begin(), options.perturbed.end()}, .until = options.until});
-  fmt::print("{}", options.json ? report::as_json(diff) + "\n" : report::as_text(diff, options.a, options.b));
+  say(stdout, options.json ? report::as_json(diff) + "\n" : report::as_text(diff, options.a, options.b));
   if (diff.nothing_compared()) return kBadInput;
   return diff.differs() ? kAnswerIsNo : kDone;
 }

@@ -70,7 +70,7 @@ std::string as_json(const Findings& findings) {
                      {"notes", findings.notes},
                      {"problems", findings.problems},
                      {"well", all_well(findings)}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace amaxscope::launch

@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "core/error.hpp"
+#include "core/terminal_text.hpp"
 
 namespace amaxscope::launch {
 
@@ -36,11 +37,11 @@ Failure describe(const std::exception_ptr& exception) noexcept {
   try {
     std::rethrow_exception(exception);
   } catch (const Error& error) {
-    return {error.is_bad_input() ? kBadInput : kAnswerIsNo, error.what()};
+    return {error.is_bad_input() ? kBadInput : kAnswerIsNo, terminal_text(error.what())};
   } catch (const std::bad_alloc&) {
     return {kAnswerIsNo, "out of memory"};
   } catch (const std::exception& error) {
-    return {kAnswerIsNo, error.what()};
+    return {kAnswerIsNo, terminal_text(error.what())};
   } catch (...) {
     return {kAnswerIsNo, "unknown exception"};
   }

@@ -15,6 +15,7 @@
 #include "collectives/flight_text.hpp"
 #include "core/error.hpp"
 #include "launch/flight_diagnosis.hpp"
+#include "launch/terminal.hpp"
 #include "launch/text.hpp"
 
 namespace amaxscope::launch {
@@ -103,21 +104,23 @@ std::vector<std::vector<std::string>> rows_of(const std::vector<FlightRank>& ran
 
 void print_text(const fs::path& directory, const std::vector<FlightRank>& ranks,
                 const std::vector<FlightFinding>& findings, Time now) {
-  fmt::print("{}: {} rank{}\n\n{}", directory.string(), ranks.size(), ranks.size() == 1 ? "" : "s",
-             table(rows_of(ranks, now)));
+  std::string text = fmt::format("{}: {} rank{}\n\n{}", directory.string(), ranks.size(),
+                                 ranks.size() == 1 ? "" : "s", table(rows_of(ranks, now)));
   for (const FlightFinding& finding : findings) {
-    fmt::print("\n");
+    text += "\n";
     if (!finding.call.empty()) {
-      fmt::print("{}: {}, since {:.1f} s\n", &finding == &findings.front() ? "first divergence" : "also",
-                 finding.call, age(finding.since, now));
+      text +=
+          fmt::format("{}: {}, since {:.1f} s\n", &finding == &findings.front() ? "first divergence" : "also",
+                      finding.call, age(finding.since, now));
     }
-    for (const auto& [side, what] : finding.sides) fmt::print("  {}: {}\n", rank_list(side), what);
+    for (const auto& [side, what] : finding.sides) text += fmt::format("  {}: {}\n", rank_list(side), what);
     if (!finding.call.empty() && !finding.suspects.empty()) {
-      fmt::print("  suspect: {}\n", rank_list(finding.suspects));
+      text += fmt::format("  suspect: {}\n", rank_list(finding.suspects));
     }
-    fmt::print("{}", wrapped(finding.meaning, finding.call.empty() ? 0 : 2, kWidth));
+    text += wrapped(finding.meaning, finding.call.empty() ? 0 : 2, kWidth);
   }
-  if (findings.empty()) fmt::print("\nnothing wrong to be seen\n");
+  if (findings.empty()) text += "\nnothing wrong to be seen\n";
+  say(stdout, text);
 }
 
 nlohmann::json as_json(const FlightRank& rank, Time now) {
@@ -162,7 +165,7 @@ void print_json(const fs::path& directory, const std::vector<FlightRank>& ranks,
                                 {"meaning", finding.meaning}});
   }
   // Names may hold any bytes.
-  fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  fmt::print("{}\n", json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace

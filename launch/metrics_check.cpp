@@ -4,16 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/error.hpp"
 #include "launch/json_fields.hpp"
 #include "launch/metrics_lines.hpp"
 #include "report/metrics_file.hpp"
+#include "report/words.hpp"
 #include "runtime/sinks/run_file.hpp"
+#include "runtime/storage/file.hpp"
+#include "runtime/storage/json_limits.hpp"
 
 namespace amaxscope::launch {
 
@@ -54,12 +56,20 @@ void read_run(const json& entry, std::size_t index, MetricsCheck& check) {
 }
 
 void read_runs(const std::filesystem::path& path, MetricsCheck& check) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file.is_open()) {
-    check.problems.emplace_back("run.json: is not there, or cannot be read");
+  std::string text;
+  try {
+    text = read_bounded(path, RunDescription::kMostBytes);
+  } catch (const Error& error) {
+    std::error_code unknown;
+    check.problems.emplace_back(std::filesystem::exists(path, unknown)
+                                    ? fmt::format("run.json: is not read: {}", error.what())
+                                    : "run.json: is not there, or cannot be read");
     return;
   }
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (const std::string excess = json_excess(text); !excess.empty()) {
+    check.problems.emplace_back("run.json: is not read: it " + excess);
+    return;
+  }
   const json content = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!content.is_object() || !content.contains("runs") || !content["runs"].is_array()) {
     check.problems.emplace_back(text.empty() ? "run.json: is empty"
@@ -67,9 +77,10 @@ void read_runs(const std::filesystem::path& path, MetricsCheck& check) {
     return;
   }
   if (content.value("schema_version", json()) != RunDescription::kSchemaVersion) {
-    check.problems.push_back(fmt::format("run.json: schema version {}, this program reads {}",
-                                         content.value("schema_version", json()).dump(),
-                                         RunDescription::kSchemaVersion));
+    check.problems.push_back(
+        fmt::format("run.json: schema version {}, this program reads {}",
+                    report::printable(content.value("schema_version", json()).dump(), 60),
+                    RunDescription::kSchemaVersion));
     return;
   }
   std::size_t index = 0;

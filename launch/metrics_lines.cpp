@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
 #include "launch/json_fields.hpp"
 #include "launch/metrics_schema.hpp"
+#include "report/line_reader.hpp"
+#include "report/words.hpp"
 #include "runtime/sinks/run_file.hpp"
+#include "runtime/storage/json_limits.hpp"
 
 namespace amaxscope::launch {
 
@@ -32,14 +34,28 @@ const CheckedRun* MetricsLines::current() const {
 }
 
 void MetricsLines::read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file.is_open()) {
-    check_.problems.push_back(fmt::format("{}: cannot be read", name_));
+  report::LineReader lines(path);
+  try {
+    if (!lines.open()) {
+      check_.problems.push_back(fmt::format("{}: cannot be read", name_));
+      return;
+    }
+    bool whole = true;
+    while (const std::optional<std::string> text = lines.next(whole)) {
+      ++line_;
+      line(*text, whole);
+    }
+  } catch (const Error& error) {
+    check_.problems.push_back(fmt::format("{}: {}", name_, error.what()));
     return;
   }
-  for (std::string text; std::getline(file, text);) {
+  if (lines.has_rest()) {
     ++line_;
-    line(text, /*ended=*/!file.eof());
+    line({}, /*whole=*/false);
+  }
+  if (lines.gave_up()) {
+    problem(fmt::format("a line of more than {} MiB; the file is read no further",
+                        report::LineReader::kMostWithoutEnd >> 20U));
   }
   if (line_ == 0) {
     line_ = 1;
@@ -52,9 +68,10 @@ void MetricsLines::read(const std::filesystem::path& path) {
   }
 }
 
-void MetricsLines::line(const std::string& text, bool ended) {
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || !ended) {
+void MetricsLines::line(const std::string& text, bool whole) {
+  json object;
+  if (whole && json_excess(text).empty()) object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) {
     if (broken_line_ == 0) broken_line_ = line_;
     return;
   }
@@ -76,10 +93,12 @@ void MetricsLines::opening(const json& object) {
   run_id_ = text_field(object, "run_id").value_or("");
   opened_.insert(run_id_);
   if (integer_field(object, "schema_version") != RunDescription::kSchemaVersion) {
-    problem(fmt::format("schema version {}, this program reads {}", object["schema_version"].dump(),
+    problem(fmt::format("schema version {}, this program reads {}",
+                        report::printable(object["schema_version"].dump(), 60),
                         RunDescription::kSchemaVersion));
   }
-  if (current() == nullptr) problem(fmt::format("run \"{}\" is not in run.json", run_id_));
+  if (current() == nullptr)
+    problem(fmt::format("run \"{}\" is not in run.json", report::printable(run_id_, 60)));
   const std::optional<std::int64_t> rank = integer_field(object, "rank");
   if (!rank || !name_.ends_with(fmt::format("/rank_{}.jsonl", *rank))) {
     problem("the rank is not the one in the name of the file");
@@ -116,8 +135,8 @@ void MetricsLines::content(const json& object, std::int64_t iteration) {
   const Key key{object["layer"].get<std::string>(), object["tensor"].get<std::string>(),
                 object["phase"].get<std::string>(), object.value("group", json()).dump()};
   if (!seen_.insert(key).second) {
-    problem(fmt::format("a second record of {} {} in iteration {}", std::get<0>(key), std::get<1>(key),
-                        iteration));
+    problem(fmt::format("a second record of {} {} in iteration {}", report::printable(std::get<0>(key), 120),
+                        report::printable(std::get<1>(key), 40), iteration));
   }
 }
 
@@ -134,7 +153,7 @@ void MetricsLines::marker(const json& object, std::int64_t iteration) {
   const std::optional<std::int64_t> count = integer_field(object, "records");
   if (!count || *count < 0 || static_cast<std::uint64_t>(*count) != pending_) {
     problem(fmt::format("the marker of iteration {} counts {} lines, {} are there", iteration,
-                        object.value("records", json()).dump(), pending_));
+                        report::printable(object.value("records", json()).dump(), 60), pending_));
   }
   if (pending_iteration_ && iteration != *pending_iteration_) {
     problem(fmt::format("the marker is of iteration {}, the lines before it of iteration {}", iteration,

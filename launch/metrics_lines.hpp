@@ -34,7 +34,7 @@ class MetricsLines {
   [[nodiscard]] const std::set<std::string>& opened() const noexcept { return opened_; }
 
  private:
-  void line(const std::string& text, bool ended);
+  void line(const std::string& text, bool whole);
   void opening(const nlohmann::json& object);
   void marker(const nlohmann::json& object, std::int64_t iteration);
   void content(const nlohmann::json& object, std::int64_t iteration);

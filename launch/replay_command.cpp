@@ -227,7 +227,7 @@ class Replay {
             {"recipe", counters.calls(Traffic::kRecipe)},
             {"debug", counters.calls(Traffic::kDebug)}}},
           {"log_dir", log_dir_}};
-      fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      fmt::print("{}\n", json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace));
     } else {
       fmt::print("{} tensors of {} iterations ({} to {}) on {} rank{} (tp {}), recipe {}\n", fed,
                  iterations.size(), iterations.front(), iterations.back(), job_.world().size(),

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "launch/commands.hpp"
+#include "launch/terminal.hpp"
 #include "report/diff_text.hpp"
 #include "report/page/page.hpp"
 #include "report/verdict_text.hpp"
@@ -47,8 +48,8 @@ ExitStatus run_page(const ReportOptions& options) {
     AMAXSCOPE_CHECK(verdict.outcome != report::Outcome::kNoData, ErrorCode::kInput,
                     "{}: {}; no page is written (--text says what is wrong with the records)",
                     options.directory, verdict.sentence);
-    fmt::print("{}\n{}\n", file.string(), report::as_line(verdict));
-    if (against) fmt::print("{}", report::as_short_text(against->diff, options.against));
+    say(stdout, fmt::format("{}\n{}\n", file.string(), report::as_line(verdict)));
+    if (against) say(stdout, report::as_short_text(against->diff, options.against));
     return status_of(verdict.outcome);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIo) throw;
@@ -64,10 +65,10 @@ ExitStatus run_report(const ReportOptions& options) {
   if (options.json) {
     auto json = nlohmann::ordered_json::parse(report::as_json(verdict));
     if (diff) json["against"] = nlohmann::ordered_json::parse(report::as_json(*diff));
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", json.dump(2, ' ', /*ensure_ascii=*/true));
   } else {
-    fmt::print("{}", report::as_text(verdict));
-    if (diff) fmt::print("\n{}", report::as_short_text(*diff, options.against));
+    say(stdout, report::as_text(verdict));
+    if (diff) say(stdout, "\n" + report::as_short_text(*diff, options.against));
   }
   return status_of(verdict.outcome);
 }

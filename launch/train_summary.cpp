@@ -89,7 +89,7 @@ std::string as_json(const TrainSummary& summary) {
   }
   if (!summary.log_dir.empty()) json["log_dir"] = summary.log_dir;
   if (!summary.verdict_json.empty()) json["verdict"] = nlohmann::ordered_json::parse(summary.verdict_json);
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace amaxscope::launch

@@ -48,9 +48,9 @@ ExitStatus status_of(const RunView& view) {
 class PlainOutput {
  public:
   void show(const RunView& view) {
-    for (const Alarm& alarm : view.alarms) fmt::print("alarm {}\n", alarm_line(alarm));
+    for (const Alarm& alarm : view.alarms) say(stdout, fmt::format("alarm {}\n", alarm_line(alarm)));
     const std::string line = watch_line(view);
-    if (line != last_) fmt::print("{}\n", line);
+    if (line != last_) say(stdout, line + "\n");
     last_ = line;
     std::fflush(stdout);
   }
@@ -77,9 +77,10 @@ ExitStatus run_watch(const WatchOptions& options) {
     }
     if (options.once) return status_of(view);
     if (view.closed || view.dead) {
-      fmt::print("{}; `amaxscope report {} --text` says more\n",
-                 view.closed ? "the run was closed" : "the job is gone, and the run was not closed",
-                 options.directory);
+      say(stdout,
+          fmt::format("{}; `amaxscope report {} --text` says more\n",
+                      view.closed ? "the run was closed" : "the job is gone, and the run was not closed",
+                      options.directory));
       return status_of(view);
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));

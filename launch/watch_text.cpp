@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "collectives/exchange.hpp"
+#include "core/terminal_text.hpp"
 #include "launch/text.hpp"
 #include "report/verdict_text.hpp"
 #include "report/words.hpp"
@@ -171,7 +172,7 @@ std::string watch_screen(const RunView& view, const std::string& name, const Scr
     for (const Alarm& alarm : view.recent) text += labelled("", alarm_line(alarm));
   }
   if (!view.worst.empty()) text += "\n" + worst_table(view);
-  text = cut(text, screen);
+  text = terminal_text(cut(text, screen));
   if (!screen.color) return text;
   const std::size_t at = text.find("\nverdict ");
   const std::size_t end = text.find('\n', at + 1);

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <deque>
-#include <fstream>
 #include <utility>
 
 #include "core/error.hpp"
@@ -17,6 +18,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kNewest = "newest";
+constexpr std::string_view kStatePrefix = "iter_";
+constexpr std::uint64_t kMostOfAName = 4096;  ///< bytes
 
 RecipeParts recipe_parts_of(const TrainingParts& parts) {
   RecipeParts result{.delayed = parts.delayed};
@@ -93,7 +96,7 @@ std::int64_t iteration_of_state(const fs::path& path) {
 }
 
 fs::path state_directory(const fs::path& directory, std::int64_t iteration) {
-  return directory / fmt::format("iter_{:06}", iteration);
+  return directory / fmt::format("{}{:06}", kStatePrefix, iteration);
 }
 
 void mark_newest_state(const fs::path& directory, std::int64_t iteration) {
@@ -105,11 +108,20 @@ void mark_newest_state(const fs::path& directory, std::int64_t iteration) {
 fs::path find_state(const fs::path& directory) {
   std::error_code ignored;
   if (fs::exists(state_file(directory, 0), ignored)) return directory;
-  std::ifstream file(directory / kNewest);
-  std::string name;
-  AMAXSCOPE_CHECK(std::getline(file, name) && !name.empty(), ErrorCode::kInput,
+  const fs::path newest = directory / kNewest;
+  AMAXSCOPE_CHECK(fs::exists(newest, ignored), ErrorCode::kInput,
                   "{}: holds neither the state of a training ({}) nor the name of one (\"{}\")",
                   directory.string(), state_file({}, 0).string(), kNewest);
+  std::string name = read_bounded(newest, kMostOfAName);
+  name.resize(std::min(name.find('\n'), name.size()));
+  // A folder made here, by its number: no path that leads elsewhere.
+  std::int64_t iteration = -1;
+  const char* const end = name.data() + name.size();
+  if (name.starts_with(kStatePrefix))
+    static_cast<void>(std::from_chars(name.data() + kStatePrefix.size(), end, iteration));
+  AMAXSCOPE_CHECK(iteration >= 0 && name == state_directory({}, iteration).string(), ErrorCode::kInput,
+                  "{}: names \"{}\"; the folder of a state here is called {}N", newest.string(), name,
+                  kStatePrefix);
   return directory / name;
 }
 

@@ -147,10 +147,14 @@ Scored tried(const Case& wanted, const Options& options, const fs::path& folder)
 
 std::string mark(bool right) { return right ? "yes" : "NO"; }
 
+fs::path temporary_folder() {
+  std::string pattern = (fs::temp_directory_path() / "amaxscope_diagnosis_XXXXXX").string();
+  AMAXSCOPE_CHECK(mkdtemp(pattern.data()) != nullptr, ErrorCode::kIo, "{}: cannot be made", pattern);
+  return pattern;
+}
+
 int bench(const Options& options) {
-  const fs::path folder = options.keep.empty()
-                              ? fs::temp_directory_path() / fmt::format("amaxscope_diagnosis_{}", getpid())
-                              : fs::path(options.keep);
+  const fs::path folder = options.keep.empty() ? temporary_folder() : fs::path(options.keep);
   fs::create_directories(folder);
   write_text(folder / "text");
   if (setenv("OPENBLAS_NUM_THREADS", "1", 0) != 0) return 1;

@@ -100,6 +100,22 @@ TEST(EnergyHistory, AnotherNumberOfLinesOrTooManyOfThem) {
   history.restore(history.saved());
 }
 
+TEST(EnergyHistory, RefusesNumbersThatWouldOverflowLater) {
+  EnergyHistory history;
+  for (int step = 0; step < 4; ++step) history.add(step, std::array{1.0, 2.0});
+  const std::vector<std::uint64_t> sound = history.saved();
+  const auto refused = [&](std::size_t at, std::uint64_t word) {
+    std::vector<std::uint64_t> wrong = sound;
+    wrong.at(at) = word;
+    EXPECT_THROW(history.restore(wrong), Error) << at << " " << word;
+  };
+  refused(1, std::uint64_t{1} << 63U);  // seen
+  refused(2, std::uint64_t{1} << 63U);  // the stride, which doubles: then 0, by which is divided
+  refused(4, std::uint64_t{1} << 63U);  // the first iteration: negative
+  refused(4, std::uint64_t{1} << 62U);
+  refused(6, 0);  // the second, after the first
+}
+
 TEST(EnergyHistory, RefusesWhatItHasNotWritten) {
   EnergyHistory history;
   history.add(0, std::array{1.0, 2.0});

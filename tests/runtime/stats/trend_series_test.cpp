@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "core/error.hpp"
@@ -119,6 +120,22 @@ TEST(TrendSeries, GoesOnAfterARestartAsIfItHadNot) {
     }
     EXPECT_TRUE(whole.change_point().has_value());
   }
+}
+
+TEST(TrendSeries, RefusesNumbersThatNoIterationOrCountIs) {
+  TrendSeries series(8);
+  for (int i = 0; i < 12; ++i) series.add(i, i);
+  const std::vector<double> sound = series.saved();
+  for (const std::size_t at : {0U, 1U, 4U, 6U, 15U, 17U}) {  // counts, iterations of a sum, of points
+    for (const double number : {-1.0, 1e300, std::numeric_limits<double>::infinity(), std::nan("")}) {
+      std::vector<double> wrong = sound;
+      wrong.at(at) = number;
+      EXPECT_THROW(TrendSeries(8).restore(wrong), Error) << at << " " << number;
+    }
+  }
+  std::vector<double> wrong = sound;
+  wrong.at(17) = wrong.at(15);  // two points of one iteration
+  EXPECT_THROW(TrendSeries(8).restore(wrong), Error);
 }
 
 TEST(TrendSeries, RefusesWhatItDidNotSave) {
