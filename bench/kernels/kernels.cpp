@@ -2,11 +2,14 @@
 // turns with the limit of its shape; bench/run prints the table.
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "bench/kernels/limits.hpp"
 #include "bench/kernels/paired.hpp"
@@ -24,6 +27,49 @@
 
 namespace amaxscope::bench {
 namespace {
+
+/// Codes in one direction.
+struct BlockCodes {
+  Tensor codes;
+  Tensor scales;
+  BlockScaledView view;
+
+  BlockCodes(const BlockLayout& layout, const Shape& shape)
+      : codes(layout.format, layout.codes_shape(shape.rows(), shape.cols())),
+        scales(layout.scale_format, layout.scales_shape(shape.rows(), shape.cols())) {
+    view.codes = codes;
+    view.scales = scales;
+    view.layout = layout;
+  }
+  [[nodiscard]] BlockOutput output() { return {codes, scales}; }
+};
+constexpr float kFp4Amax = 5.0F;
+const std::array<std::string_view, 6> kBlockFormats = {
+    "mxfp8", "mxfp8_columnwise", "fp8_block", "fp8_block_columnwise", "fp8_block_2d", "nvfp4"};
+
+/// One entry for each of kBlockFormats.
+std::vector<BlockCodes> block_codes(const Tensor& x) {
+  std::vector<BlockCodes> all;
+  all.reserve(kBlockFormats.size());
+  for (const bool columnwise : {false, true}) {
+    BlockCodes& codes = all.emplace_back(mxfp8_layout(DType::kE4M3, columnwise, false), x.shape());
+    BlockOutputs out;
+    (columnwise ? out.columnwise : out.rowwise) = codes.output();
+    quantize_mxfp8(x, false, out);
+  }
+  for (const bool columnwise : {false, true}) {
+    BlockCodes& codes = all.emplace_back(fp8_block_layout(DType::kE4M3, columnwise, false), x.shape());
+    BlockOutputs out;
+    (columnwise ? out.columnwise : out.rowwise) = codes.output();
+    quantize_fp8_blocks(x, {}, false, out);
+  }
+  BlockCodes& squares = all.emplace_back(fp8_block_layout(DType::kE4M3, false, true), x.shape());
+  quantize_fp8_blocks(x, {}, true, {.rowwise = squares.output()});
+  BlockCodes& fp4 = all.emplace_back(nvfp4_layout(false, false), x.shape());
+  quantize_nvfp4(x, {.rowwise_amax = kFp4Amax, .columnwise_amax = kFp4Amax}, {.rowwise = fp4.output()});
+  fp4.view.tensor_scale = nvfp4_tensor_scale(kFp4Amax, 448.0F);
+  return all;
+}
 
 /// Buffers of one size, filled once.
 struct Data {
@@ -47,6 +93,7 @@ struct Data {
     cast_to_fp8(f32, scale, codes);
     for (auto& value : values.values<float>()) value = 1.0F;
     for (auto& value : scratch.values<float>()) value = 1.0F;
+    if (pool == nullptr) blocks = block_codes(f32);
   }
   [[nodiscard]] std::size_t numel() const { return static_cast<std::size_t>(f32.numel()); }
 
@@ -55,6 +102,7 @@ struct Data {
 
   WorkerPool* pool;  ///< null: one thread
   Tensor f32, bf16, values, codes, codes_e5m2, transposed, fp4, scratch, scale, scale_inv;
+  std::vector<BlockCodes> blocks;  ///< of f32, in the order of block_formats(); one thread only
 };
 
 /// reads and writes: of the limit (limits.hpp); item: what is timed.
@@ -85,11 +133,11 @@ std::vector<Item> items() {
       quantize_fp8_blocks(bf16 ? d.bf16 : d.f32, {}, false, block_outputs(d, d.codes, scales));
     };
   };
-  const auto fp4 = [](bool bf16, bool stochastic) {
-    return [bf16, stochastic](Data& d) {
+  const auto fp4 = [](bool bf16, bool stochastic, FourOverSix four_over_six = FourOverSix::kOff) {
+    return [bf16, stochastic, four_over_six](Data& d) {
       const BlockLayout layout = nvfp4_layout(false, false);
       Tensor scales(DType::kE4M3, layout.scales_shape(d.f32.rows(), d.f32.cols()));
-      Nvfp4Cast cast{.rowwise_amax = 5.0F, .columnwise_amax = 5.0F};
+      Nvfp4Cast cast{.four_over_six = four_over_six, .rowwise_amax = kFp4Amax, .columnwise_amax = kFp4Amax};
       if (stochastic) cast.stochastic = StochasticRounding{.key = 1, .call = 0};
       quantize_nvfp4(bf16 ? d.bf16 : d.f32, cast, block_outputs(d, d.fp4, scales));
     };
@@ -123,9 +171,25 @@ std::vector<Item> items() {
     all.push_back({"fp8_block/" + type, bf16, reads, 1, false, blocks(bf16)});
     all.push_back({"nvfp4/" + type, bf16, 2 * reads, 1, false, fp4(bf16, false)});
     all.push_back({"nvfp4_stochastic/" + type, bf16, 2 * reads, 1, false, fp4(bf16, true)});
+    all.push_back({"nvfp4_four_over_six/" + type, bf16, 2 * reads, 1, false,
+                   fp4(bf16, false, FourOverSix::kAbsoluteError)});
   }
   all.push_back(
       {"dequantize/f32", false, 1, 4, true, [](Data& d) { dequantize_fp8(d.codes, d.scale_inv, d.values); }});
+  return all;
+}
+
+/// Of block-scaled codes, which one thread looks at.
+std::vector<Item> block_items() {
+  std::vector<Item> all;
+  for (std::size_t i = 0; i < kBlockFormats.size(); ++i) {
+    const std::string format(kBlockFormats[i]);
+    all.push_back({"error_of_" + format + "/f32", false, 1, 0, false,
+                   [i](Data& d) { benchmark::DoNotOptimize(quantization_error(d.f32, d.blocks[i].view)); }});
+    const bool fp4 = format == "nvfp4";
+    all.push_back({"dequantize_" + format + "/f32", false, 1, fp4 ? 8 : 4, false,
+                   [i](Data& d) { dequantize_blocks(d.blocks[i].view, d.values); }});
+  }
   return all;
 }
 
@@ -150,7 +214,8 @@ std::vector<Item> peers() {
 }
 
 void run(benchmark::State& state, Data& data, const Item& item) {
-  Tensor& x = item.reads == 1 && item.writes == 4 ? data.codes : item.bf16 ? data.bf16 : data.f32;
+  // Codes are read where values are written: two of them in a byte where eight bytes are written for each.
+  Tensor& x = item.writes == 4 ? data.codes : item.writes == 8 ? data.fp4 : item.bf16 ? data.bf16 : data.f32;
   const std::size_t read = x.bytes();
   const std::size_t moved =
       read + read / static_cast<std::size_t>(item.reads) * static_cast<std::size_t>(item.writes);
@@ -195,6 +260,7 @@ int main(int argc, char** argv) {
   Data shared(4096, 4096, &pool);
   std::vector<Item> all = items();
   const std::size_t own = all.size();
+  for (Item& item : block_items()) all.push_back(std::move(item));
   for (Item& peer : peers()) all.push_back(std::move(peer));
   for (auto* data : {&small, &large, &shared}) {
     if (data == &shared && cores == 1) continue;

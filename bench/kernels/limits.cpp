@@ -68,6 +68,7 @@ void read_write(int reads, int writes, const void* from, std::size_t bytes, void
   if (reads == 2 && writes == 2) return pass<2, 2>(from, bytes, to, streamed);
   if (reads == 4 && writes == 2) return pass<4, 2>(from, bytes, to, streamed);
   if (reads == 1 && writes == 4) return pass<1, 4>(from, bytes, to, streamed);
+  if (reads == 1 && writes == 8) return pass<1, 8>(from, bytes, to, streamed);
   throw std::invalid_argument("read_and_write: no loop of this shape");
 }
 

@@ -11,8 +11,8 @@ namespace amaxscope::bench {
 std::uint64_t read_all(const void* from, std::size_t bytes);
 
 /// Reads `bytes` and writes writes/reads as many: {4, 1} is the shape of an fp32 cast to codes. reads and
-/// writes: 8 to 1, 4 to 1, 2 to 1, 2 to 2, 4 to 2 or 1 to 4. Outputs are 64-byte aligned; streamed ones pass
-/// the caches by.
+/// writes: 8 to 1, 4 to 1, 2 to 1, 2 to 2, 4 to 2, 1 to 4 or 1 to 8. Outputs are 64-byte aligned; streamed
+/// ones pass the caches by.
 void read_and_write(int reads, int writes, const void* from, std::size_t bytes, void* to, bool streamed);
 
 }  // namespace amaxscope::bench

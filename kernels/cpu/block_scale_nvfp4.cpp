@@ -55,27 +55,29 @@ std::uint32_t rotated_amax(const TensorView& x) {
   return *std::ranges::max_element(largest);
 }
 
-/// Sixteen one-dimensional blocks, the rows of a tile.
-void quantize_groups(const Encoder& encoder, const Writer& writer, bool four_over_six, const Tile& tile,
-                     const Keys& amaxes, std::int64_t row, std::int64_t col) {
+/// Sixteen one-dimensional blocks: the rows of `rows`, the columns of its transpose.
+void quantize_groups(const Encoder& encoder, const Writer& writer, bool four_over_six, const Tile& rows,
+                     const Tile& columns, const Keys& amaxes, std::int64_t row, std::int64_t col) {
   Scales best = encoder.candidates(amaxes);
   if (four_over_six) {
     const Scales wider = encoder.wider(amaxes);
+    const Group errors = encoder.errors(columns, best);
+    const Group wider_errors = encoder.errors(columns, wider);
     for (std::size_t i = 0; i < kSize; ++i) {
-      if (!(encoder.error(tile.values[i], wider, i) < encoder.error(tile.values[i], best, i))) continue;
+      if (!(wider_errors[i] < errors[i])) continue;
       best.bytes[i] = wider.bytes[i];
       best.multipliers[i] = wider.multipliers[i];
     }
   }
   Codes codes;
-  encoder.encode(tile, best, writer.block(row, col), writer.step(), codes);
+  encoder.encode(rows, best, writer.block(row, col), writer.step(), codes);
   writer.write(row, col, codes, best);
 }
 
-/// Sum of the rows' errors, halves added to halves as the reference's threads do.
-float error_of_block(const Encoder& encoder, const Tile& tile, const Scales& by) {
-  Group errors;
-  for (std::size_t i = 0; i < kSize; ++i) errors[i] = encoder.error(tile.values[i], by, i);
+/// Sum of the rows' errors, halves added to halves as the reference's threads do. columns: the tile,
+/// transposed.
+float error_of_block(const Encoder& encoder, const Tile& columns, const Scales& by) {
+  Group errors = encoder.errors(columns, by);
   for (std::size_t half = kSize / 2; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) errors[i] += errors[i + half];
   }
@@ -89,7 +91,9 @@ Scales best_of_block(const Encoder& encoder, bool four_over_six, const Tile& til
   const Scales first = encoder.candidates(amaxes);
   if (!four_over_six) return first;
   const Scales wider = encoder.wider(amaxes);
-  return error_of_block(encoder, tile, wider) < error_of_block(encoder, tile, first) ? wider : first;
+  Tile columns;
+  cpu::loops().nvfp4->transpose(tile.values.front().data(), values_of(columns));
+  return error_of_block(encoder, columns, wider) < error_of_block(encoder, columns, first) ? wider : first;
 }
 
 template <class T>
@@ -114,13 +118,13 @@ class Quantization {
     if (row_writer_) {
       loops_.transpose(values_of(tile), values_of(turned));
       loops_.column_amaxes(values_of(turned), amaxes.data());
-      quantize_groups(row_encoder_, *row_writer_, four_over_six_, tile, amaxes, row, col);
+      quantize_groups(row_encoder_, *row_writer_, four_over_six_, tile, turned, amaxes, row, col);
     }
     if (!column_writer_) return;
     if (cast_.rotate_columnwise) loops_.rotate(values_of(tile), std::is_same_v<T, BF16>);
     loops_.column_amaxes(values_of(tile), amaxes.data());
     loops_.transpose(values_of(tile), values_of(turned));
-    quantize_groups(column_encoder_, *column_writer_, four_over_six_, turned, amaxes, col, row);
+    quantize_groups(column_encoder_, *column_writer_, four_over_six_, turned, tile, amaxes, col, row);
   }
 
  private:

@@ -45,20 +45,29 @@ void dequantize_blocks(const BlockScaledView& codes, const MutableTensorView& ou
   AMAXSCOPE_CHECK(out.numel() == rows * cols && (out.numel() == 0 || out.cols() == cols), ErrorCode::kTensor,
                   "{}: out has shape {}, the codes stand for {} x {}", kOperation, to_string(out.shape()),
                   rows, cols);
-  std::vector<float> stored(static_cast<std::size_t>(out.numel()));
-  cpu::decode_blocks(codes, cpu::Rotation::kUndo, stored.data());
+  const std::int64_t stored_rows = codes.codes.rows();
+  const std::int64_t stored_cols = codes.codes.cols();
+  // Bands of stored rows, small enough to be read again from a cache.
+  constexpr auto kBand = static_cast<std::int64_t>(cpu::kErrorLanes);
+  std::vector<float> band(static_cast<std::size_t>(kBand * stored_cols));
+  std::vector<float> turned(codes.layout.codes_transposed ? band.size() : 0);
   cpu::with_compute_type(kOperation, "out", out, [&]<class T>(std::type_identity<T>) {
     T* result = cpu::data_of<T>(out);
-    if (!codes.layout.codes_transposed) {
-      for (std::size_t i = 0; i < stored.size(); ++i) result[i] = narrow<T>(stored[i]);
-      return;
-    }
-    constexpr std::int64_t kTile = 16;  // a tile and its transpose stay in L1
-    for (std::int64_t first = 0; first < rows; first += kTile) {
-      for (std::int64_t col = 0; col < cols; ++col) {
-        const float* from = stored.data() + col * rows;
-        for (std::int64_t row = first; row < std::min(first + kTile, rows); ++row) {
-          result[row * cols + col] = narrow<T>(from[row]);
+    for (std::int64_t first = 0; first < stored_rows; first += kBand) {
+      const std::int64_t end = std::min(first + kBand, stored_rows);
+      cpu::decode_rows(codes, cpu::Rotation::kUndo, first, end, band.data());
+      if (!codes.layout.codes_transposed) {
+        const std::int64_t count = (end - first) * stored_cols;
+        for (std::int64_t i = 0; i < count; ++i)
+          result[first * stored_cols + i] = narrow<T>(band[static_cast<std::size_t>(i)]);
+        continue;
+      }
+      // Sixteen columns of out; those of a band that is cut hold what was there before and are left out.
+      cpu::loops().block_errors->interleave(band.data(), static_cast<std::size_t>(stored_cols),
+                                            static_cast<std::size_t>(stored_cols), turned.data());
+      for (std::int64_t row = 0; row < rows; ++row) {
+        for (std::int64_t col = first; col < end; ++col) {
+          result[row * cols + col] = narrow<T>(turned[static_cast<std::size_t>(row * kBand + col - first)]);
         }
       }
     }

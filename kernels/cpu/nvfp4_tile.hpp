@@ -40,23 +40,14 @@ class Encoder {
 
   /// The one candidate for the largest value of each block, or the first of two.
   [[nodiscard]] Scales candidates(const Keys& amaxes) const {
-    Scales scales;
-    if (cast_.four_over_six == FourOverSix::kOff) {
-      loops_.scales(amaxes.data(), level_, scales.bytes.data(), scales.multipliers.data());
-      return scales;
-    }
-    for (std::size_t i = 0; i < kSize; ++i) {
-      put(std::bit_cast<float>(amaxes[i]) / kFp4Max * level_.encode, i, scales);
-    }
-    return scales;
+    const bool single = cast_.four_over_six == FourOverSix::kOff;
+    return scales_of(amaxes, [&](float amax) {
+      return single ? amax * level_.block_factor : amax / kFp4Max * level_.encode;
+    });
   }
   /// The other: its largest value becomes 4, not 6.
   [[nodiscard]] Scales wider(const Keys& amaxes) const {
-    Scales scales;
-    for (std::size_t i = 0; i < kSize; ++i) {
-      put(std::bit_cast<float>(amaxes[i]) / kFp4Max * level_.encode * 1.5F, i, scales);
-    }
-    return scales;
+    return scales_of(amaxes, [&](float amax) { return amax / kFp4Max * level_.encode * 1.5F; });
   }
 
   /// Codes of a tile. Its first group is block `first` in the order of the codes, the next are `step` further
@@ -71,25 +62,29 @@ class Encoder {
                   cast_.stochastic ? random.data() : nullptr, codes.data());
   }
 
-  /// Sum over the elements of a group of what decoding under a candidate is off by.
-  [[nodiscard]] float error(const Group& group, const Scales& scales, std::size_t i) const {
-    const float scale = decode_fp8<DType::kE4M3>(scales.bytes[i]);
-    const float denominator = kFp4Max * cast_.scale_max;
-    float sum = 0;
-    for (const float value : group) {
-      const float decoded =
-          decode_e2m1(encode_e2m1(value * scales.multipliers[i])) * scale * amax_ / denominator;
-      const float difference = decoded - value;
-      sum +=
-          cast_.four_over_six == FourOverSix::kSquaredError ? difference * difference : std::abs(difference);
-    }
-    return sum;
+  /// Sums over the elements of each group of what decoding under a candidate is off by; columns: of a tile
+  /// whose columns are the groups.
+  [[nodiscard]] Group errors(const Tile& columns, const Scales& scales) const {
+    cpu::Fp4Candidate candidate{.multipliers = scales.multipliers,
+                                .scales = {},
+                                .amax = amax_,
+                                .denominator = kFp4Max * cast_.scale_max,
+                                .squared = cast_.four_over_six == FourOverSix::kSquaredError};
+    for (std::size_t i = 0; i < kSize; ++i) candidate.scales[i] = decode_fp8<DType::kE4M3>(scales.bytes[i]);
+    Group result;
+    loops_.column_errors(columns.values.front().data(), candidate, result.data());
+    return result;
   }
 
  private:
-  void put(float value, std::size_t i, Scales& scales) const {
-    scales.bytes[i] = encode_block_scale(value);
-    scales.multipliers[i] = nvfp4_encode_multiplier(scales.bytes[i], level_);
+  /// value(amax): what the byte of a block's scale is made of.
+  template <class Value>
+  [[nodiscard]] Scales scales_of(const Keys& amaxes, Value&& value) const {
+    Group values;
+    for (std::size_t i = 0; i < kSize; ++i) values[i] = value(std::bit_cast<float>(amaxes[i]));
+    Scales scales;
+    loops_.scales(values.data(), level_, scales.bytes.data(), scales.multipliers.data());
+    return scales;
   }
 
   const Nvfp4Loops& loops_;

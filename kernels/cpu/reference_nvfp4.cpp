@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 
 #include "core/half.hpp"
 #include "kernels/codec/fp4.hpp"
@@ -41,11 +42,24 @@ void column_amaxes(const float* tile, std::uint32_t* keys) {
   }
 }
 
-void make_scales(const std::uint32_t* keys, const Nvfp4TensorLevel& level, std::uint8_t* scales,
+void make_scales(const float* values, const Nvfp4TensorLevel& level, std::uint8_t* scales,
                  float* multipliers) {
   for (std::size_t i = 0; i < kFp4Group; ++i) {
-    scales[i] = encode_block_scale(std::bit_cast<float>(keys[i]) * level.block_factor);
+    scales[i] = encode_block_scale(values[i]);
     multipliers[i] = nvfp4_encode_multiplier(scales[i], level);
+  }
+}
+
+void column_errors(const float* tile, const Fp4Candidate& candidate, float* errors) {
+  for (std::size_t col = 0; col < kFp4Group; ++col) {
+    errors[col] = 0.0F;
+    for (std::size_t row = 0; row < kFp4Group; ++row) {
+      const float value = tile[row * kFp4Group + col];
+      const float code = decode_e2m1(encode_e2m1(value * candidate.multipliers[col]));
+      const float decoded = code * candidate.scales[col] * candidate.amax / candidate.denominator;
+      const float difference = decoded - value;
+      errors[col] += candidate.squared ? difference * difference : std::abs(difference);
+    }
   }
 }
 
@@ -72,6 +86,7 @@ constexpr Nvfp4Loops kReferenceNvfp4{.transpose = transpose,
                                      .rotate = rotate_columns,
                                      .column_amaxes = column_amaxes,
                                      .scales = make_scales,
+                                     .column_errors = column_errors,
                                      .draw = draw,
                                      .encode = encode};
 

@@ -66,17 +66,44 @@ TEST(Nvfp4Loops, ScalesAreThoseOfTheReference) {
     for (const float amax : {0.0F, 1e-44F, 1e-20F, 0.3F, 448.0F, 6.0F * 448, 3e38F, kInf}) {
       const Nvfp4TensorLevel level = nvfp4_tensor_level(amax, 448.0F);
       for (std::uint32_t first = 0; first < 0x7F800000U; first += 0x3F123U) {
-        std::array<std::uint32_t, cpu::kFp4Group> keys;
-        for (std::uint32_t i = 0; i < keys.size(); ++i) keys[i] = std::min(first + i * 0x3F1U, 0x7F800000U);
-        if (first == 0) keys[3] = 0x7F800000U;
+        std::array<float, cpu::kFp4Group> values;
+        for (std::uint32_t i = 0; i < values.size(); ++i) {
+          values[i] = from_bits(std::min(first + i * 0x3F1U, 0x7F800000U)) * level.block_factor;
+        }
+        if (first == 0) values[3] = kInf;
         std::array<std::uint8_t, cpu::kFp4Group> a_scales;
         std::array<std::uint8_t, cpu::kFp4Group> b_scales;
         std::array<float, cpu::kFp4Group> a;
         std::array<float, cpu::kFp4Group> b;
-        loops.scales(keys.data(), level, a_scales.data(), a.data());
-        reference.scales(keys.data(), level, b_scales.data(), b.data());
+        loops.scales(values.data(), level, a_scales.data(), a.data());
+        reference.scales(values.data(), level, b_scales.data(), b.data());
         ASSERT_EQ(a_scales, b_scales) << amax << ' ' << first;
         ASSERT_EQ(std::memcmp(a.data(), b.data(), sizeof(a)), 0) << amax << ' ' << first;
+      }
+    }
+  });
+}
+
+TEST(Nvfp4Loops, ErrorsOfCandidatesAreThoseOfTheReference) {
+  for_each_nvfp4([](const cpu::Nvfp4Loops& loops, const cpu::Nvfp4Loops& reference) {
+    for (unsigned seed = 0; seed < 60; ++seed) {
+      alignas(64) const Fp4Values tile = tile_of(seed, seed % 2 == 1);
+      cpu::Fp4Candidate candidate{.multipliers = {},
+                                  .scales = {},
+                                  .amax = seed % 7 == 0 ? kInf : 3.7F,
+                                  .denominator = 6.0F * 256,
+                                  .squared = seed % 3 == 0};
+      for (std::size_t i = 0; i < cpu::kFp4Group; ++i) {
+        candidate.multipliers[i] = std::ldexp(1.37F, static_cast<int>(i) - 8);
+        candidate.scales[i] = i == 5 ? 0.0F : std::ldexp(1.25F, 8 - static_cast<int>(i));
+      }
+      std::array<float, cpu::kFp4Group> a;
+      std::array<float, cpu::kFp4Group> b;
+      loops.column_errors(tile.data(), candidate, a.data());
+      reference.column_errors(tile.data(), candidate, b.data());
+      for (std::size_t i = 0; i < a.size(); ++i) {  // which NaN a sum is of two is not said
+        ASSERT_TRUE(bits_of(a[i]) == bits_of(b[i]) || (std::isnan(a[i]) && std::isnan(b[i])))
+            << seed << ' ' << i;
       }
     }
   });

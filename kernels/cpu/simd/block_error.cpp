@@ -158,10 +158,10 @@ void interleave(const float* rows, std::size_t stride, std::size_t steps, float*
       const auto be_low = hn::InterleaveLower(d, b, e);
       const auto be_high = hn::InterleaveUpper(d, b, e);
       float* to = out + step * kErrorLanes + lane;
-      hn::Store(hn::InterleaveLower(d, ac_low, be_low), d, to);
-      hn::Store(hn::InterleaveUpper(d, ac_low, be_low), d, to + kErrorLanes);
-      hn::Store(hn::InterleaveLower(d, ac_high, be_high), d, to + 2 * kErrorLanes);
-      hn::Store(hn::InterleaveUpper(d, ac_high, be_high), d, to + 3 * kErrorLanes);
+      hn::StoreU(hn::InterleaveLower(d, ac_low, be_low), d, to);
+      hn::StoreU(hn::InterleaveUpper(d, ac_low, be_low), d, to + kErrorLanes);
+      hn::StoreU(hn::InterleaveLower(d, ac_high, be_high), d, to + 2 * kErrorLanes);
+      hn::StoreU(hn::InterleaveUpper(d, ac_high, be_high), d, to + 3 * kErrorLanes);
     }
   }
   kReferenceBlockErrors.interleave(rows + step, stride, steps - step, out + step * kErrorLanes);

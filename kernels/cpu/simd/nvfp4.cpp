@@ -104,13 +104,12 @@ void column_amaxes(const float* tile, std::uint32_t* keys) {
   }
 }
 
-void make_scales(const std::uint32_t* keys, const Nvfp4TensorLevel& level, std::uint8_t* scales,
+void make_scales(const float* values, const Nvfp4TensorLevel& level, std::uint8_t* scales,
                  float* multipliers) {
   const Floats d;
   const hn::Rebind<std::uint8_t, Words> bytes;
   for (std::size_t i = 0; i < kFp4Group; i += kFloats) {
-    const auto amax = hn::BitCast(d, hn::LoadU(Words(), keys + i));
-    const auto codes = codes_of<DType::kE4M3>(hn::Mul(amax, hn::Set(d, level.block_factor)));
+    const auto codes = codes_of<DType::kE4M3>(hn::LoadU(d, values + i));
     hn::StoreU(hn::DemoteTo(bytes, hn::BitCast(hn::RebindToSigned<Words>(), codes)), bytes, scales + i);
     const auto decoded = hn::Mul(values_of<DType::kE4M3>(scales + i), hn::Set(d, level.decode));
     const auto multiplier = hn::Div(hn::Set(d, 1.0F), decoded);
@@ -179,6 +178,36 @@ HWY_INLINE VWord nearest_code(VWord clamped) {
   return hn::Add(hn::Sub(sum, aligner), hn::ShiftRight<22>(hn::Sub(power, one)));
 }
 
+/// The value of that code.
+HWY_INLINE VFloat nearest_value(VWord clamped) {
+  const Words d;
+  const auto power = hn::Max(hn::And(clamped, hn::Set(d, kInfinity)), hn::Set(d, 0x3F800000U));
+  const auto aligner = hn::BitCast(Floats(), hn::Add(power, hn::Set(d, 22U << 23)));
+  return hn::Sub(hn::Add(hn::BitCast(Floats(), clamped), aligner), aligner);
+}
+
+/// A NaN gives a NaN whatever its code stands for.
+void column_errors(const float* tile, const Fp4Candidate& candidate, float* errors) {
+  const Words d;
+  const Floats df;
+  constexpr std::uint32_t kLargest = std::bit_cast<std::uint32_t>(kFp4Max);
+  for (std::size_t col = 0; col < kFp4Group; col += kFloats) {
+    const auto multiplier = hn::LoadU(df, candidate.multipliers.data() + col);
+    const auto scale = hn::LoadU(df, candidate.scales.data() + col);
+    auto sum = hn::Zero(df);
+    for (std::size_t row = 0; row < kFp4Group; ++row) {
+      const auto value = load(tile + row * kFp4Group + col);
+      const auto scaled = hn::Mul(value, multiplier);
+      const auto code = hn::CopySign(nearest_value(hn::Min(magnitude(scaled), hn::Set(d, kLargest))), scaled);
+      const auto decoded = hn::Div(hn::Mul(hn::Mul(code, scale), hn::Set(df, candidate.amax)),
+                                   hn::Set(df, candidate.denominator));
+      const auto difference = hn::Sub(decoded, value);
+      sum = hn::Add(sum, candidate.squared ? hn::Mul(difference, difference) : hn::Abs(difference));
+    }
+    hn::StoreU(sum, df, errors + col);
+  }
+}
+
 /// encode_e2m1_stochastic of such a magnitude, with a random number below 256 in each word.
 HWY_INLINE VWord random_code(VWord clamped, VWord random) {
   const Words d;
@@ -232,6 +261,7 @@ void put_nvfp4(Loops& loops) {
                                      .rotate = rotate_columns,
                                      .column_amaxes = column_amaxes,
                                      .scales = make_scales,
+                                     .column_errors = column_errors,
                                      .draw = draw,
                                      .encode = encode_tile};
   loops.nvfp4 = &kNvfp4;

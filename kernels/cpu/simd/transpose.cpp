@@ -75,9 +75,12 @@ void transpose(const std::uint8_t* in, std::size_t in_stride, std::size_t rows, 
   if (streamed) hwy::FlushStream();
 }
 
-// A column of a tile leaves as eight whole lines, and only so many columns are written at a time.
-constexpr std::size_t kTileRows = 512;
+// A column of a tile leaves as four whole lines, and only so many columns are written at a time. Tiles and
+// the distance of fetching are the best of twenty pairs: larger tiles are slower in memory, and so are wider
+// ones.
+constexpr std::size_t kTileRows = 256;
 constexpr std::size_t kTileCols = 256;
+constexpr std::size_t kFetchAhead = 2048;  // bytes of a tile's rows
 /// Rows of a tile are further apart than a power of two, or they would share the sets of the cache.
 constexpr std::size_t kTileStride = kTileCols + 64;
 
@@ -107,7 +110,7 @@ HWY_INLINE void encode_row(const E& encoder, const T* x, std::size_t count, cons
 template <DType kFormat, class T>
 void encode_transpose(const T* x, std::size_t rows, std::size_t cols, float scale, std::uint8_t* codes,
                       std::uint8_t* transposed, std::size_t transposed_stride, Store store) {
-  constexpr std::size_t kRowsAhead = kPrefetchAhead / (kTileCols * sizeof(T));
+  constexpr std::size_t kRowsAhead = kFetchAhead / (kTileCols * sizeof(T));
   const bool streamed = store == Store::kStreamed;
   alignas(64) std::array<std::uint8_t, kTileRows * kTileStride> tile;
   with_encoder<kFormat, T>(scale, rows * cols, [&](const auto& encoder) HWY_ATTR {
