@@ -59,11 +59,21 @@ HWY_INLINE void add_chosen(const float* x, const float* values, std::size_t step
   add_to(counts, lane, count);
 }
 
+HWY_INLINE void add_products(VDouble x, VDouble q, VDouble& errors, VDouble& signals, VDouble& quantized,
+                             VDouble& products) {
+  const auto error = hn::Sub(x, q);
+  errors = hn::Add(errors, hn::Mul(error, error));  // no fp32: rounded as the reference does it
+  signals = hn::MulAdd(x, x, signals);
+  quantized = hn::MulAdd(q, q, quantized);
+  products = hn::MulAdd(x, q, products);
+}
+
 /// kFloats of the lanes. Leaving out an element of the rarer sums is adding 0, which changes no bit of them.
 HWY_INLINE void add_lanes(const float* x, const float* values, std::size_t steps, std::size_t lane,
                           const LaneScales& scales, LaneErrors& sums) {
   const Floats df;
   const Words d;
+  const hn::RebindToSigned<Words> di;
   const auto scale = hn::Load(df, scales.scale.data() + lane);
   const auto limit = hn::Load(df, scales.limit.data() + lane);
   const auto zero = hn::Zero(df);
@@ -79,20 +89,15 @@ HWY_INLINE void add_lanes(const float* x, const float* values, std::size_t steps
     const auto original = hn::Load(df, x + i);
     const auto q = hn::Mul(hn::Load(df, values + i), scale);
     const auto value = hn::Abs(original);
-    overflows = hn::Sub(overflows, hn::VecFromMask(d, hn::RebindMask(d, hn::Gt(value, limit))));
+    // Magnitudes order as signed integers: the difference is negative where one is above the limit.
+    const auto below = hn::Sub(hn::BitCast(di, limit), hn::BitCast(di, value));
+    overflows = hn::Add(overflows, hn::ShiftRight<31>(hn::BitCast(d, below)));
     largest = hn::Max(largest, hn::BitCast(d, value));
     max_error = hn::Max(max_error, magnitude(hn::Sub(original, q)));
     flushed = hn::Or(flushed, hn::IfThenElseZero(hn::RebindMask(d, hn::Eq(q, zero)), hn::BitCast(d, value)));
-    const auto add = [&](VDouble from, VDouble to, VDouble HeldSums::*part) HWY_ATTR {
-      const auto error = hn::Sub(from, to);
-      errors.*part =
-          hn::Add(errors.*part, hn::Mul(error, error));  // no fp32: rounded as the reference does it
-      signals.*part = hn::MulAdd(from, from, signals.*part);
-      quantized.*part = hn::MulAdd(to, to, quantized.*part);
-      products.*part = hn::MulAdd(from, to, products.*part);
-    };
-    add(low_doubles(original), low_doubles(q), &HeldSums::low);
-    add(high_doubles(original), high_doubles(q), &HeldSums::high);
+    add_products(low_doubles(original), low_doubles(q), errors.low, signals.low, quantized.low, products.low);
+    add_products(high_doubles(original), high_doubles(q), errors.high, signals.high, quantized.high,
+                 products.high);
   }
   errors.put(sums.error_squares, lane);
   signals.put(sums.signal_squares, lane);
