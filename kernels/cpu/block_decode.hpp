@@ -41,10 +41,16 @@ void decode_rows(const BlockScaledView& view, Rotation rotation, std::int64_t fi
     if (row == first_row || row % band == 0) scales_of_row(view, row, scales);
     T* const result = out + (row - first_row) * stored_cols;
     if constexpr (std::is_same_v<T, float>) {
-      // Rows of codes of four bits begin at a byte.
+      // Short groups: all values of the row at once, which are scaled then. Rows of e2m1 begin at a byte.
+      const auto count = static_cast<std::size_t>(stored_cols);
       if (fp4) {
-        loops().block_errors->decode_e2m1(codes + row * stored_cols / 2,
-                                          static_cast<std::size_t>(stored_cols), result);
+        loops().block_errors->decode_e2m1(codes + row * stored_cols / 2, count, result);
+      } else if (granule == 1 && !view.rotated) {
+        loops()
+            .f32.format(layout.format)
+            .decode(codes + row * stored_cols, count, 1.0F, result, Store::kCached);
+        for (std::size_t i = 0; i < count; ++i) result[i] *= scales[i];
+        continue;
       }
     }
     const auto decoded = [&](std::int64_t col) {

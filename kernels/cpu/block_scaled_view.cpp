@@ -61,10 +61,14 @@ void scales_of_row(const BlockScaledView& view, std::int64_t stored_row, std::ve
   const std::int64_t granule = transposed ? view.layout.scale_rows : view.layout.scale_cols;
   const std::int64_t count = (view.codes.cols() + granule - 1) / granule;
   scales.resize(static_cast<std::size_t>(count));
+  const auto index = [&](std::int64_t along) {
+    return transposed ? view.scale_index(along, stored_row) : view.scale_index(stored_row, along);
+  };
+  // Stored scales of neighbouring groups are equally far apart.
+  const std::int64_t first = index(0);
+  const std::int64_t step = index(granule) - first;
   for (std::int64_t group = 0; group < count; ++group) {
-    const std::int64_t along = group * granule;
-    scales[static_cast<std::size_t>(group)] = view.stored_scale(
-        transposed ? view.scale_index(along, stored_row) : view.scale_index(stored_row, along));
+    scales[static_cast<std::size_t>(group)] = view.stored_scale(first + group * step);
   }
 }
 
