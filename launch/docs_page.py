@@ -5,14 +5,27 @@ import os
 import pathlib
 import re
 import signal
+import shlex
 import subprocess
+import sys
 
-from markdown_blocks import ELSEWHERE, blocks_of, commands_of
+from docs_excerpt import missing_piece
+from markdown_blocks import RUN, blocks_of, commands_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RUN_ID = re.compile(r"\b\d{8}T\d{6}-\d+,?")
 RUN_ID_OF_A_LIST = re.compile(r"\b\d{8}T\d{6}-\d+, ")
 MOMENT = re.compile(r"\b\d{8}T\d{6}-\d+,?|\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+")
+# Files one after the other as one program, of which only the last is heard.
+IN_ORDER = """
+import contextlib, io, sys
+names = {"__name__": "__main__"}
+for file in sys.argv[1:]:
+    quiet = file != sys.argv[-1]
+    with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
+        exec(compile(open(file).read(), file, "exec"), names)
+"""
+PYTHONS = ("AMAXSCOPE_TEST_PYTHON", "AMAXSCOPE_PYTHON")
 NUMBER = re.compile(r"(?<![A-Za-z_\d.])[-+]?\d[\d.,:e+x-]*%?(?![A-Za-z_])")
 
 
@@ -83,8 +96,9 @@ def write_script(path, text):
 
 
 def is_run(block, slow):
-    runs = block.language == "yaml" or (block.language == "console" and block.page not in ELSEWHERE)
-    return runs and not block.not_run and bool(block.options.get("slow")) == slow
+    """Whether this run looks at it: it runs, or is compared with a file."""
+    looks = block.excerpt or (block.language in RUN and not block.not_run)
+    return bool(looks) and bool(block.options.get("slow")) == slow
 
 
 class Page:
@@ -94,6 +108,8 @@ class Page:
         self.text = self.path.read_text()
         self.folder = pathlib.Path(scratch) / name.replace("/", "_")
         self.failures = []
+        self.skipped = []
+        self.programs = []  # files of the python blocks so far
         self.groups = []  # process groups of what was started
         self.changes = []  # (first line, last line, lines to put there), from 0
         self.prepare(program)
@@ -116,19 +132,34 @@ class Page:
 esac
 exec '{program}' "$@" """,
         )
-        for name in ("launch", "examples"):
+        python = next(filter(None, map(os.environ.get, PYTHONS)), sys.executable)
+        write_script(binaries / "python3", f"exec {shlex.quote(python)} \"$@\"")
+        for name in ("launch", "bench", "examples"):
             (self.folder / name).symlink_to(ROOT / name)
-        (self.folder / "build/release/launch").mkdir(parents=True)
-        (self.folder / "build/release/launch/amaxscope").symlink_to(binaries / "amaxscope")
+        self.link_build(program, binaries)
         self.environment = dict(
             os.environ,
             PATH=f"{starter}:{binaries}:{os.environ['PATH']}",
+            HOME=str(self.folder),
+            PYTHONPATH=str(self.folder / "build/release/python"),
             OPENBLAS_NUM_THREADS="1",
             AMAXSCOPE_PRESET="release",
             AMAXSCOPE_ROOT=str(ROOT),
+            PYTHONDONTWRITEBYTECODE="1",
             NO_COLOR="1",
         )
         self.environment.pop("AMAXSCOPE_PROGRAM", None)
+
+    def link_build(self, program, binaries):
+        """build/release is the build of the program, and the program in it the one of this page."""
+        build = self.folder / "build/release"
+        (build / "launch").mkdir(parents=True)
+        (build / "launch/amaxscope").symlink_to(binaries / "amaxscope")
+        real = program.parent.parent
+        if (real / "CMakeCache.txt").exists():
+            for entry in real.iterdir():
+                if entry.name != "launch":
+                    (build / entry.name).symlink_to(entry)
 
     def shell(self, command):
         process = subprocess.Popen(
@@ -165,12 +196,50 @@ exec '{program}' "$@" """,
                     self.failures.append(
                         f"{block.place}: setup `{command}` ended with {result.returncode}: {result.stderr}"
                     )
-            if not is_run(block, slow):
+            if not is_run(block, slow) or self.lacks(block):
                 continue
-            if block.language == "yaml":
+            if block.excerpt:
+                self.compare(block)
+            elif block.language == "yaml":
                 self.load(block)
+            elif block.language == "python":
+                self.python(block)
             else:
                 self.console(block)
+
+    def lacks(self, block):
+        """Whether a module or a file is missing that the block needs."""
+        for name in filter(None, block.options.get("needs", "").split(",")):
+            module = "amaxscope._native" if name == "native" else name
+            look = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec('{module}'))"
+            if "/" in name and not (self.folder / name).exists():
+                self.skipped.append(f"{block.place}: SKIPPED: {name} is not built")
+            elif "/" not in name and self.shell(f'python3 -c "{look}"').returncode != 0:
+                self.skipped.append(f"{block.place}: SKIPPED: python3 has no {name}")
+            else:
+                continue
+            return True
+        return False
+
+    def compare(self, block):
+        piece = missing_piece(block.lines, (ROOT / block.excerpt).read_text().split("\n"))
+        if piece is not None:
+            self.failures.append(
+                f"{block.place}: {block.excerpt} does not have these lines:\n" + "\n".join(piece)
+            )
+
+    def python(self, block):
+        file = self.folder.with_suffix(f".{block.line}.py")
+        file.write_text("\n".join(block.lines) + "\n")
+        if "after" in block.options:
+            self.programs.append(ROOT / block.options["after"])
+        self.programs.append(file)
+        files = " ".join(shlex.quote(str(program)) for program in self.programs)
+        result = self.shell(f"python3 -c {shlex.quote(IN_ORDER)} {files}")
+        if result.returncode != int(block.options.get("exit", 0)):
+            self.failures.append(
+                f"{block.place}: this program ended with {result.returncode}:\n{result.stdout}{result.stderr}"
+            )
 
     def load(self, block):
         lines = block.lines

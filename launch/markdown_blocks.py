@@ -2,38 +2,33 @@
 output, no side effects."""
 
 import dataclasses
-import pathlib
 import re
 
-DIRECTIVE = re.compile(r"^<!-- (run|not run|setup): (.*) -->$")
-# Pages whose commands other tests run, and which.
-ELSEWHERE = {
-    "docs/c_api.md": "tests/capi (c_example) builds and runs the trainer of this page",
-    "docs/package.md": "tests/package installs and uses what this page shows",
-    "docs/python.md": "tests/python",
-    "docs/python_data.md": "tests/python",
-    "docs/dlfw_inspect.md": "tests/python",
-    "docs/cuda.md": "tests/device and tests/emulator",
-    "docs/nccl.md": "tests/collectives",
-    "docs/performance.md": "measured by hand on a quiet machine; bench/ has the programs",
-    "docs/performance-gpu.md": "no device has run this yet",
-}
-LANGUAGES = {"console", "yaml", "text", "c", "cpp", "cmake", "python", "json", "dockerfile", "diff"}
+DIRECTIVE = re.compile(r"^<!-- (run|not run|setup|excerpt): (.*) -->$")
+RUN = {"console", "yaml", "python"}  # by launch/docs
+COMPILED = {"c", "cpp", "cmake", "dockerfile"}  # by tests, of the files that they are excerpts of
+LANGUAGES = RUN | COMPILED | {"text", "json", "diff"}
 
 
 @dataclasses.dataclass
 class Block:
-    page: pathlib.Path
+    page: str  # from the root
     line: int  # of the opening fence, from 1
     language: str
     lines: list
     options: dict = dataclasses.field(default_factory=dict)  # of `run:`
     not_run: str = ""  # the reason
+    excerpt: str = ""  # the file that has these lines
     setup: list = dataclasses.field(default_factory=list)  # commands that are not shown
 
     @property
     def place(self):
         return f"{self.page}:{self.line}"
+
+    @property
+    def is_checked(self):
+        """Whether somebody sees to it that it is right, or says why not."""
+        return self.language not in COMPILED or bool(self.excerpt or self.not_run)
 
 
 def _options(text):
@@ -47,7 +42,7 @@ def _options(text):
 def blocks_of(page, text):
     """All fenced blocks in order. `page` is only for messages."""
     blocks, inside = [], None
-    options, not_run, setup = {}, "", []
+    told, setup = {}, []
     for number, line in enumerate(text.split("\n"), 1):
         if inside is not None:
             if line.strip() == "```":
@@ -59,17 +54,17 @@ def blocks_of(page, text):
         directive = DIRECTIVE.match(line)
         if directive:
             kind, rest = directive.groups()
-            if kind == "run":
-                options = _options(rest)
-            elif kind == "not run":
-                not_run = rest
-            else:
+            if kind == "setup":
                 setup.append(rest)
+            elif kind == "run":
+                told["options"] = _options(rest)
+            else:
+                told[kind.replace(" ", "_")] = rest
         elif line.startswith("```"):
-            inside = Block(page, number, line[3:].strip(), [], options, not_run, setup)
-            options, not_run, setup = {}, "", []
+            inside = Block(page, number, line[3:].strip(), [], setup=setup, **told)
+            told, setup = {}, []
         elif line.strip():
-            options, not_run = {}, ""
+            told = {}
     if inside is not None:
         raise ValueError(f"{inside.place}: a block that does not end")
     return blocks

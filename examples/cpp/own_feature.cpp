@@ -29,7 +29,8 @@ int main() {
   registry.add(example::large_values_entry());
   SessionOptions options;
   options.config_text = kConfig;
-  DebugSession session(registry, {}, options);
+  const SessionGroups groups;  // none: one rank
+  DebugSession session(registry, groups, options);
   LayerDescription description;
   description.name = "layers.1.mlp.fc1";
   const LayerHandle layer = session.layer(description);

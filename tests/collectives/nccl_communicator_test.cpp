@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "collectives/mpi/mpi_communicator.hpp"
 #include "core/error.hpp"
 #include "tests/collectives/nccl_test.hpp"
 #include "tests/support/faulty_communicator.hpp"
@@ -135,6 +136,29 @@ TEST_F(NcclCommunicatorTest, TheTrainersCommunicatorIsSplitAndNeverUsed) {
     EXPECT_EQ(fake::operations(trainer), 2);
     destroy(trainer);
   }
+}
+
+TEST_F(NcclCommunicatorTest, GroupsAreMadeAsTheBookSays) {
+  const ncclComm_t trainers = this->trainers(true);
+  const int rank = this->rank();
+  const int local_rank = 0;
+  const int tp_color = rank % 2;
+  {
+    // From MPI, or any other Communicator: it hands out NCCL's identifier and ends the job when asked to.
+    auto world = make_mpi_communicator(MPI_COMM_WORLD);
+    auto nccl = make_nccl_communicator(*world, {.device = local_rank});
+
+    // From a communicator that the program has: a new one is split off it.
+    auto ours = make_nccl_communicator(ExistingNccl{.comm = trainers}, {});
+
+    auto tp = nccl->split(tp_color, rank, {.what = "tp"});
+
+    EXPECT_EQ(nccl->world_ranks(), world->world_ranks());
+    EXPECT_EQ(ours->size(), size());
+    ASSERT_NE(tp, nullptr);
+    EXPECT_EQ(tp->size(), (size() + 1 - tp_color) / 2);
+  }
+  destroy(trainers);
 }
 
 TEST_F(NcclCommunicatorTest, WorldRanksOfAnExistingOneAreTheCallers) {

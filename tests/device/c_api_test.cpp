@@ -101,6 +101,34 @@ class CApiDevice : public NcclTest {
   amaxscope_device* device_ = nullptr;
 };
 
+TEST_F(CApiDevice, TensorsAreHandedInAsTheBookSays) {
+  constexpr std::int64_t m = 2;
+  constexpr std::int64_t k = 16;
+  const OnDevice<std::uint16_t> values(std::vector<std::uint16_t>(m * k, 0xC040), stream_);  // -3
+  void* const pointer = values.data();
+  void* const stream = stream_.get();
+
+  amaxscope_cuda_options on = {.size = sizeof on, .device = 0};
+  amaxscope_device* device;
+  amaxscope_device_from_cuda(&on, &device);
+
+  amaxscope_view x = {.data = pointer,
+                      .dtype = AMAXSCOPE_BF16,
+                      .rows = m,
+                      .cols = k,
+                      .row_stride = 0,
+                      .device = device,
+                      .stream = stream};
+
+  device_ = device;  // until the end of the test
+  const Session session = open_session(nullptr);
+  amaxscope_quantized* made = nullptr;
+  ASSERT_OK(amaxscope_quantize(add_layer(session.get(), "fc1", AMAXSCOPE_CURRENT), AMAXSCOPE_ACTIVATION, &x,
+                               AMAXSCOPE_ROWWISE, nullptr, &made));
+  const Quantized codes(made);
+  EXPECT_EQ(fetched<float>(operand_of(codes, AMAXSCOPE_ROWWISE).device_scale_inv, 1)[0], 3.0F / 448.0F);
+}
+
 TEST_F(CApiDevice, QuantizesAndMultipliesWhereTheTensorsAre) {
   Memory memory;
   open_device(&memory);

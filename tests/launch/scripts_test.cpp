@@ -64,6 +64,19 @@ TEST_F(Scripts, InstallDepsGetsABrowserOnRequestAndGoesOnWithoutOne) {
   EXPECT_THAT(result.out, HasSubstr("will be skipped"));
 }
 
+TEST_F(Scripts, InstallDepsGetsWhatTestsOfPythonNeedOnRequestAndGoesOnWithoutIt) {
+  stand_in("dpkg-query", "echo installed");
+  stand_in("apt-get", "echo \"$*\" >> calls; case \"$*\" in *install*) exit 100;; esac");
+  stand_in("sudo", "while [ \"${1#-}\" != \"$1\" ]; do shift; done; exec \"$@\"");
+  stand_in("python3", "echo \"$*\" >> started; [ \"$1\" != -c ]");
+  const bool has_doxygen = run_program({"sh", "-c", "command -v doxygen"}).status == 0;
+  const ProgramResult result = install_deps({"--python-tests"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(read("calls"), HasSubstr("install --yes --no-install-recommends python3-venv"));
+  EXPECT_EQ(result.out.find("docs.doxygen will be skipped") == std::string::npos, has_doxygen);
+  EXPECT_THAT(lines_of(read("started")).back(), ::testing::EndsWith("launch/python_for_tests"));
+}
+
 TEST_F(Scripts, InstallDepsSaysWhatFailed) {
   stand_in("dpkg-query", "exit 1");
   stand_in("apt-get", "exit 100");
@@ -98,7 +111,7 @@ TEST_F(Scripts, EachIsSoundShell) {
 
 TEST_F(Scripts, EachExplainsItself) {
   for (const char* script : {"install_deps", "quickstart", "recipe_table", "docs", "page_picture", "test",
-                             "package_tarball", "mpirun", "mpirun_local", "srun"}) {
+                             "package_tarball", "mpirun", "mpirun_local", "python_for_tests", "srun"}) {
     const ProgramResult result =
         run_program({std::string(AMAXSCOPE_SOURCE_DIR "/launch/") + script, "--help"});
     EXPECT_EQ(result.status, 0) << script << result.err;

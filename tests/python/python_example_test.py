@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import unittest
@@ -25,9 +24,3 @@ class Example(unittest.TestCase):
                 (name,) = record["stats"]
                 self.assertIn("underflows%", name)
                 self.assertGreaterEqual(record["stats"][name], 0)
-
-    def test_the_page_shows_the_program_as_it_is(self):
-        program = (SOURCES / "examples/python/one_layer.py").read_text(encoding="utf-8")
-        page = (SOURCES / "docs/python.md").read_text(encoding="utf-8")
-        shown = re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1)
-        self.assertEqual(program.split('"""\n\n', 1)[1], shown)
