@@ -132,6 +132,9 @@ class _Machine:
     def make(self, arguments, of):
         if type(of) is not Global or type(arguments) is not tuple:
             raise self.refused("calls what is no name")
+        # A member of an enum, as Python 3.11.0 to 3.11.3 writes it. Nothing is looked up here either.
+        if of.full_name == "builtins.getattr" and [type(each) for each in arguments] != [Global, str]:
+            raise self.refused("looks up what is no member of a name")
         self.push(Made(of, arguments))
 
     def set_items(self, target, items):

@@ -40,6 +40,7 @@ _KNOWN = {
     "torch.serialization": {"_get_layout"},
     "torch": {"Size", "strided", "contiguous_format", "preserve_format", *DTYPES},
     "collections": {"OrderedDict"},
+    "builtins": {"getattr"},
     "pathlib": {"Path", "PosixPath", "PurePosixPath"},
     "pathlib._local": {"Path", "PosixPath", "PurePosixPath"},
 }  # fmt: skip

@@ -126,6 +126,27 @@ class Converted(Folder):
         convert(self.checkpoint, self.out, allow=["frame.work.Thing"])
         self.assertEqual(read_safetensors(self.out)["w"][2], SIX)
 
+    def test_a_member_of_an_enum_as_some_pythons_write_it(self):
+        write_one(self.checkpoint, archive(tensor_pickle((2, 3)), SIX))
+        path = os.path.join(self.checkpoint, ".metadata")
+        with open(path, "rb") as file:
+            content = file.read()
+        encoding = made.name(made.METADATA, "_MEM_FORMAT_ENCODING")
+        look_up = made.name("builtins", "getattr")
+
+        def write_with(own):
+            with open(path, "wb") as file:
+                file.write(content[:-2] + text("own") + own + b"s" + content[-2:])  # one more member of the metadata
+
+        for arguments in ((encoding,), (made.call(encoding), text("__class__")), (text("a"), text("__class__"))):
+            write_with(made.call(look_up, *arguments))
+            self.refused("looks up what is no member of a name")
+        write_with(made.call(made.call(look_up, encoding, text("__call__"))))
+        self.refused("calls what is no name")
+        write_with(made.call(look_up, encoding, text("TORCH_CONTIGUOUS_FORMAT")))
+        convert(self.checkpoint, self.out)
+        self.assertEqual(read_safetensors(self.out)["w"][2], SIX)
+
     def test_the_command(self):
         write_one(self.checkpoint, archive(tensor_pickle((2, 3)), SIX))
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as error:
