@@ -21,7 +21,7 @@ IN_ORDER = """
 import contextlib, io, sys
 names = {"__name__": "__main__"}
 for file in sys.argv[1:]:
-    quiet = file != sys.argv[-1]
+    quiet, names["__file__"] = file != sys.argv[-1], file
     with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
         exec(compile(open(file).read(), file, "exec"), names)
 """
