@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 def run_ranks(ranks: int, timeout: float, file: str) -> int:
-    """The first status that is not 0; the other processes are ended then."""
+    """The status of the first rank that fails; the others are ended then. A rank that has nothing to test is no failure."""
     common = dict(os.environ, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
     jobs = [
         subprocess.Popen([sys.executable, __file__, file], env=dict(common, RANK=str(rank), LOCAL_RANK=str(rank)))
@@ -43,9 +43,11 @@ def run_ranks(ranks: int, timeout: float, file: str) -> int:
     try:
         while True:
             statuses = [job.poll() for job in jobs]
-            failed = [status for status in statuses if status]
-            if failed or None not in statuses:
-                return abs(failed[0]) if failed else 0
+            failed = [status for status in statuses if status not in (None, 0, SKIPPED)]
+            if failed:
+                return abs(failed[0])
+            if None not in statuses:
+                return 0 if 0 in statuses else SKIPPED
             if time.monotonic() > end:
                 waiting = [rank for rank, status in enumerate(statuses) if status is None]
                 print(f"run_test: after {timeout:g} s ranks {waiting} have not ended", file=sys.stderr)
