@@ -8,7 +8,6 @@
 #include "runtime/quantizers/quantizer_factory.hpp"
 #include "runtime/session.hpp"
 #include "runtime/sinks/file_sinks.hpp"
-#include "tests/collectives/on_device.hpp"
 #include "tests/device/captured_graph.hpp"
 #include "tests/device/emulated_device.hpp"
 
@@ -22,8 +21,9 @@ TEST_F(DeviceTest, TensorsAreHandedInAsTheBookSays) {
   connect_emulator();
   const CudaStream queue = CudaStream::create();
   const cudaStream_t cuda_stream = queue.get();
-  const OnDevice<std::uint16_t> memory(std::vector<std::uint16_t>(M * K, 0x3F80), queue);  // 1
-  void* const pointer = memory.data();
+  void* pointer = nullptr;
+  ASSERT_EQ(cudaMalloc(&pointer, M * K * 2), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(pointer, 0x40, M * K * 2, cuda_stream), cudaSuccess);  // 3.0 in bf16
   {
     auto backend = make_cuda_backend({.device = 0, .gemm = make_cublaslt_gemm(0)});
     Stream stream{cuda_stream, backend.get()};                  // a Stream says who computes for its tensors
@@ -37,9 +37,10 @@ TEST_F(DeviceTest, TensorsAreHandedInAsTheBookSays) {
     auto codes = quantizer->quantize(trainers, {true, true}, {});  // amax, MAX over ranks, scale, cast
     gemm(codes->operand(Direction::kRowwise), weight->operand(Direction::kRowwise), out);
 
-    EXPECT_FLOAT_EQ(to_host(out.view()).values<float>()[0], static_cast<float>(K));
+    EXPECT_FLOAT_EQ(to_host(out.view()).values<float>()[0], 9.0F * static_cast<float>(K));
     ASSERT_EQ(cudaStreamSynchronize(cuda_stream), cudaSuccess);
   }
+  ASSERT_EQ(cudaFree(pointer), cudaSuccess);
 }
 
 /// How often a loop goes round.
