@@ -23,6 +23,14 @@
  * done; what amaxscope_quantize of a tensor in high precision returns goes on pointing to it. Strings are
  * copied. What the library hands out it frees, by the function named.
  *
+ * Lifetimes: a layer ends with its session. Quantized and saved tensors do not: they are computed on and
+ * freed before amaxscope_close or after, and the CPU threads that they need live as long (amaxscope_backward
+ * needs the layer, which leaves amaxscope_saved_free). What an operand points to lives as long as its
+ * quantized tensor. A group and a device outlive the sessions that use them, a device also the quantized and
+ * saved tensors on it; a group needs not the one that it was split off. A CUDA graph that was captured with a
+ * session is not launched after amaxscope_close. A program's functions are called, and their contexts are
+ * used, until the group is released or the device freed.
+ *
  * Structs: options begin with their own size, so that a program built with an older header works with a newer
  * library of the same major version; new fields come at the end. Zero in any other field is the default:
  * amaxscope_options options = {.size = sizeof options}; Views and moments have no size and do not change.
@@ -230,9 +238,8 @@ typedef struct amaxscope_options {
 
 /* Collective over options->world. */
 AMAXSCOPE_API amaxscope_status amaxscope_open(const amaxscope_options* options, amaxscope_session** session);
-/* Flushes the logs, marks the run as closed and frees the session, its layers and, before that, nothing else:
- * quantized tensors are freed by amaxscope_quantized_free, before or after. NULL is allowed. Does not talk to
- * other ranks. */
+/* Flushes the logs, marks the run as closed and frees the session and its layers; quantized and saved tensors
+ * stay (Lifetimes, above). NULL is allowed. Does not talk to other ranks. */
 AMAXSCOPE_API amaxscope_status amaxscope_close(amaxscope_session* session);
 
 /* Compares the registrations of all ranks now instead of at the first step. */
@@ -243,7 +250,7 @@ AMAXSCOPE_API amaxscope_status amaxscope_step(amaxscope_session* session);
 AMAXSCOPE_API int64_t amaxscope_iteration(const amaxscope_session* session);
 /* 1 when a config is in force and the session has not detached. */
 AMAXSCOPE_API int amaxscope_enabled(const amaxscope_session* session);
-/* What could not be written to a log, or NULL. Observing goes on. */
+/* What could not be written to a log, or NULL. Observing goes on. Valid until amaxscope_close. */
 AMAXSCOPE_API const char* amaxscope_write_failure(const amaxscope_session* session);
 
 /* The loss, a norm, a learning rate: written with this iteration by rank 0. */
@@ -314,7 +321,7 @@ typedef struct amaxscope_moment {
   int microbatch; /* from 0, within a step */
 } amaxscope_moment;
 
-/* Where the weight is and stays, for amaxscope_weights_are_final. */
+/* Where the weight is and stays until amaxscope_close, for amaxscope_weights_are_final. */
 AMAXSCOPE_API amaxscope_status amaxscope_set_weight(amaxscope_layer* layer, const amaxscope_view* weight);
 
 enum { AMAXSCOPE_ROWWISE = 1, AMAXSCOPE_COLUMNWISE = 2 };

@@ -1,13 +1,14 @@
-// Threads for the CPU kernels. Owned by whoever computes; kernels find it as the stream of a CPU tensor's
-// view, so that no kernel has another interface for it and nothing is global. Results have the same bits for
-// any number of threads: pieces of work do not depend on it, and sums are made in the order of
-// kernels/cpu/loops.hpp.
+// Threads for the CPU kernels. Owned by whoever computes, together with what is computed on later; kernels
+// find it as the stream of a CPU tensor's view, so that no kernel has another interface for it and nothing is
+// global. Results have the same bits for any number of threads: pieces of work do not depend on it, and sums
+// are made in the order of kernels/cpu/loops.hpp.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -15,8 +16,10 @@
 
 namespace amaxscope {
 
-/// Thread safety: one run() at a time. Must outlive the views that carry it.
-class WorkerPool {
+/// Must outlive the views that carry it, and the tensors that were made beside them. Not destroyed by one of
+/// its own threads. Thread safety: any number of run() at a time, of which one has the threads, and the
+/// others do their parts themselves.
+class WorkerPool : public std::enable_shared_from_this<WorkerPool> {
  public:
   /// threads: at least 1, the caller of run() included. Others start with the first run().
   explicit WorkerPool(unsigned threads);
@@ -33,14 +36,18 @@ class WorkerPool {
   [[nodiscard]] Stream stream() noexcept { return {this}; }
   /// The pool that a view of a CPU tensor carries; null: the calling thread does all.
   [[nodiscard]] static WorkerPool* of(const TensorView& view) noexcept;
+  /// The same, to be kept; null, too, where no shared_ptr owns it.
+  [[nodiscard]] static std::shared_ptr<WorkerPool> shared_of(const TensorView& view) noexcept;
 
  private:
   void start();
+  void share(std::size_t parts, const std::function<void(std::size_t)>& part);
   void work();
   void take_parts();
 
   unsigned threads_;
   std::vector<std::thread> workers_;
+  std::atomic<bool> shared_{false};    ///< a run() has the threads
   std::atomic<std::uint32_t> job_{0};  ///< counts up: there is work, or the end
   std::atomic<std::uint32_t> busy_{0};
   std::atomic<std::size_t> next_{0};

@@ -2,10 +2,12 @@
 //
 // Ownership: owns features, statistics, sinks and its own communicators (splits of those it is given, so its
 // traffic never meets the trainer's). Borrowed groups must outlive it, and so must streams of a device, with
-// their backends, on which tensors were handed in. Thread safety: one thread at a time. Two sessions can live
-// in one process. Blocking: construction with a config, freeze(), step() with something due and close() talk
-// to the other ranks of a group, up to the deadline; everything else is local. A step with nothing due does
-// no collective, takes no lock and allocates nothing.
+// their backends, on which tensors were handed in. Operands that were made in it may outlive it: they hold
+// the CPU threads that compute on them (a Tensor of dequantize() does not: it lives no longer than they).
+// Layers' handles end with it. Thread safety: one thread at a time. Two sessions can live in one process.
+// Blocking: construction with a config, freeze(), step() with something due and close() talk to the other
+// ranks of a group, up to the deadline; everything else is local. A step with nothing due does no collective,
+// takes no lock and allocates nothing.
 #pragma once
 
 #include <array>

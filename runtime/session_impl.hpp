@@ -114,6 +114,9 @@ class DebugSession::Impl {
   [[nodiscard]] bool accepts_changes() const noexcept {
     return options_.watch_config || options_.replaceable_config;
   }
+  [[nodiscard]] Stream cpu_stream() const noexcept {
+    return workers_ != nullptr ? workers_->stream() : Stream{};
+  }
   [[nodiscard]] bool is_world_leader() const noexcept;
   [[nodiscard]] bool alters_numerics() const;
   [[nodiscard]] FailurePolicy failure_policy() const;
@@ -193,7 +196,7 @@ class DebugSession::Impl {
   PlacementGroups placement_;
   SessionOptions options_;
   RunDescription run_;
-  std::optional<WorkerPool> workers_;  ///< of the kernels; none: this thread does all. Outlives what uses it
+  std::shared_ptr<WorkerPool> workers_;  ///< of the kernels, and of operands; null: this thread does all
 
   std::shared_ptr<FlightRecorder> flight_;  ///< in memory when there is no directory for it
   bool own_flight_ = false;

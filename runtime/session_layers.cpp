@@ -108,7 +108,7 @@ LayerHandle DebugSession::Impl::layer(const LayerDescription& description, Opera
   state.description = description;
   state.parents = std::move(parents);
   state.services.amax_scope = options_.amax_scope;
-  if (workers_) state.services.cpu_stream = workers_->stream();
+  state.services.threads = workers_;
   state.services.hook_failed = [this](const Feature& feature, const InspectedTensor& tensor, bool altering,
                                       const std::exception& error) {
     hook_failed(feature, tensor, altering, error);
@@ -186,7 +186,7 @@ void DebugSession::Impl::weights_are_final() {
   for (const auto& [name, state] : layers_) {  // by name: in the same order on all ranks
     if (!takes_weight_amax(*state)) continue;
     const TensorView values = state->weight();
-    const TensorView shared = with_default_stream(values, workers_ ? workers_->stream() : Stream{});
+    const TensorView shared = with_default_stream(values, cpu_stream());
     if (values.device().kind != DeviceKind::kCpu)
       continue;  // its amax stays where it is: no host waits for it
     weights.push_back({.layer = name,
@@ -298,7 +298,7 @@ void DebugSession::Impl::inspect_free(FreeTensor& target, const TensorView& view
   bool any = false;
   const bool capturing = active_->device_results.capturing();
   active_->device_results.begin_tensor();
-  const TensorView x = with_default_stream(view, workers_ ? workers_->stream() : Stream{});
+  const TensorView x = with_default_stream(view, cpu_stream());
   const InspectContext context{.tensor = target.tensor,
                                .iteration = iteration,
                                .moment = moment,

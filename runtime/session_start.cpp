@@ -59,7 +59,7 @@ DebugSession::Impl::Impl(const FeatureRegistry& feature_registry, const SessionG
   if (!configured && !options_.replaceable_config) return;
   const auto threads =
       static_cast<unsigned>(options_.environment.threads.value_or(static_cast<int>(bound_cores())));
-  if (threads > 1) workers_.emplace(threads);
+  if (threads > 1) workers_ = std::make_shared<WorkerPool>(threads);
   start();
 }
 

@@ -41,10 +41,18 @@ void WorkerPool::start() {
 }
 
 void WorkerPool::run(std::size_t parts, const std::function<void(std::size_t)>& part) {
-  if (threads_ == 1 || parts < 2) {
+  if (threads_ == 1 || parts < 2 || shared_.exchange(true, std::memory_order_acquire)) {
     for (std::size_t i = 0; i < parts; ++i) part(i);
     return;
   }
+  struct GiveBack {
+    std::atomic<bool>& shared;
+    ~GiveBack() { shared.store(false, std::memory_order_release); }
+  } const give_back{shared_};
+  share(parts, part);
+}
+
+void WorkerPool::share(std::size_t parts, const std::function<void(std::size_t)>& part) {
   if (workers_.empty()) start();
   part_ = &part;
   parts_ = parts;
@@ -82,6 +90,11 @@ void WorkerPool::take_parts() {
 
 WorkerPool* WorkerPool::of(const TensorView& view) noexcept {
   return view.device().kind == DeviceKind::kCpu ? static_cast<WorkerPool*>(view.stream().handle) : nullptr;
+}
+
+std::shared_ptr<WorkerPool> WorkerPool::shared_of(const TensorView& view) noexcept {
+  WorkerPool* const pool = of(view);
+  return pool == nullptr ? nullptr : pool->weak_from_this().lock();
 }
 
 unsigned bound_cores() {

@@ -6,6 +6,7 @@
 #include "kernels/block_scale.hpp"
 #include "runtime/quantizers/block_scaled_tensor.hpp"
 #include "runtime/quantizers/debug_quantized_tensor.hpp"
+#include "runtime/quantizers/kept_threads.hpp"
 
 namespace amaxscope::megatron {
 
@@ -51,10 +52,17 @@ struct Gather {
   [[nodiscard]] std::shared_ptr<QuantizedTensor> member(const BlockScaledTensor& shard, Usage wanted) const {
     BlockScaledCodes rowwise{.codes = {}, .scales = {}, .layout = shard.layout(Direction::kRowwise)};
     BlockScaledCodes columnwise{.codes = {}, .scales = {}, .layout = shard.layout(Direction::kColumnwise)};
-    if (wanted.columnwise) columnwise = codes(shard.blocks(Direction::kColumnwise));
-    if (wanted.rowwise) rowwise = codes(shard.blocks(Direction::kRowwise));
-    return std::make_shared<BlockScaledTensor>(whole(shard.shape()), shard.recipe(), std::move(rowwise),
-                                               std::move(columnwise));
+    std::shared_ptr<WorkerPool> threads;
+    const auto gathered = [&](Direction direction) {
+      const BlockScaledView own = shard.blocks(direction);
+      threads = WorkerPool::shared_of(own.codes);
+      return codes(own);
+    };
+    if (wanted.columnwise) columnwise = gathered(Direction::kColumnwise);
+    if (wanted.rowwise) rowwise = gathered(Direction::kRowwise);
+    return with_threads_kept(std::make_shared<BlockScaledTensor>(whole(shard.shape()), shard.recipe(),
+                                                                 std::move(rowwise), std::move(columnwise)),
+                             std::move(threads));
   }
 
   [[nodiscard]] std::shared_ptr<QuantizedTensor> member(QuantizedTensor& shard, Usage wanted) const {
@@ -64,7 +72,8 @@ struct Gather {
                                                 rows(float8->codes(Direction::kRowwise)), Tensor{},
                                                 float8->scales());
       all->update_usage(wanted);
-      return all;
+      return with_threads_kept(std::move(all),
+                               WorkerPool::shared_of(float8->codes(Direction::kRowwise).view()));
     }
     if (const auto* const blocks = dynamic_cast<const BlockScaledTensor*>(&shard))
       return member(*blocks, wanted);
@@ -74,7 +83,8 @@ struct Gather {
         "{} of {}: codes of this kind of tensor cannot be gathered over tp; FP8, block-scaled codes and "
         "high precision can",
         tag.tensor, tag.layer);
-    return std::make_shared<HighPrecisionTensor>(rows(plain->view()));
+    return with_threads_kept(std::make_shared<HighPrecisionTensor>(rows(plain->view())),
+                             WorkerPool::shared_of(plain->view()));
   }
 };
 

@@ -333,9 +333,7 @@ class Layer:
 
     def set_weight(self, weight: Tensor) -> None:
         """Where the weight is and stays, for Session.weights_are_final()."""
-        view = view_of(weight, "weight")
-        self._native.set_weight(view)
-        self._set_weight = view.owner
+        self._native.set_weight(view_of(weight, "weight"))
 
     def quantize(
         self,

@@ -25,11 +25,10 @@ struct Layer {
 
 /// A forward, until its backward.
 struct Saved {
-  std::shared_ptr<OpenSession> session;
   amaxscope_saved* handle = nullptr;
   py::object owners;  ///< of x and the weight
 
-  Saved(std::shared_ptr<OpenSession> of, py::object kept) : session(std::move(of)), owners(std::move(kept)) {}
+  explicit Saved(py::object kept) : owners(std::move(kept)) {}
   ~Saved() { amaxscope_saved_free(handle); }
   Saved(const Saved&) = delete;
   Saved& operator=(const Saved&) = delete;
@@ -70,7 +69,7 @@ Quantized quantize(const Layer& layer, const std::string& tensor, const View& x,
     return amaxscope_quantize(layer.handle, which, &x.matrix, directions(rowwise, columnwise), &when, &made);
   });
   const std::unique_ptr<amaxscope_quantized> owned(made);
-  return {std::move(owned->tensor), x.owner, layer.session->open()};
+  return {std::move(owned->tensor), x.owner};
 }
 
 void reuse(const Layer& layer, const std::string& tensor, const View& x, const Quantized& quantized,
@@ -112,7 +111,12 @@ Quantized gather(const Layer& layer, const std::string& tensor, const Quantized&
     whole = megatron::gather_operand(shard.handle.tensor, Usage{.rowwise = rowwise, .columnwise = columnwise},
                                      *description.tp_group, description.name, to_string(which));
   });
-  return {std::move(whole), shard.owner, layer.session->open()};
+  return {std::move(whole), shard.owner};
+}
+
+void set_weight(const Layer& layer, const View& weight) {
+  layer.session->use([&](amaxscope_session*) { return amaxscope_set_weight(layer.handle, &weight.matrix); });
+  layer.session->keep_weight(layer.handle, weight.owner);
 }
 
 void result(const Layer& layer, const std::string& tensor, View& io, const Quantized* a, const Quantized* b,
@@ -132,8 +136,7 @@ std::unique_ptr<Saved> forward(const Layer& layer, const View& x, const View& we
                                const std::string& phase, int microbatch, bool save) {
   const amaxscope_moment when = moment(phase, microbatch);
   amaxscope_view* const out = y.to_write("out");
-  auto saved =
-      save ? std::make_unique<Saved>(layer.session->open(), py::make_tuple(x.owner, weight.owner)) : nullptr;
+  auto saved = save ? std::make_unique<Saved>(py::make_tuple(x.owner, weight.owner)) : nullptr;
   layer.session->use([&](amaxscope_session*) {
     return amaxscope_forward(layer.handle, &x.matrix, &weight.matrix, out, &when,
                              saved ? &saved->handle : nullptr);
@@ -165,11 +168,7 @@ void add_layer(py::module_& module) {
            [](const Layer& layer, const std::string& tensor) {
              return amaxscope_wants_result(&layer.own(), meant(kTensors, tensor, "tensor")) != 0;
            })
-      .def("set_weight",
-           [](const Layer& layer, const View& weight) {
-             layer.session->use(
-                 [&](amaxscope_session*) { return amaxscope_set_weight(layer.handle, &weight.matrix); });
-           })
+      .def("set_weight", &set_weight)
       .def("quantize", &quantize)
       .def("reuse", &reuse)
       .def("gathers", &gathers)

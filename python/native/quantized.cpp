@@ -94,7 +94,7 @@ class OwnQuantizer {
       tensor =
           quantizer_->quantize(view, Usage{.rowwise = rowwise, .columnwise = columnwise}, TensorMoment{});
     });
-    return {std::move(tensor), py::none(), nullptr};
+    return {std::move(tensor), py::none()};
   }
   void step() {
     if (delayed_ != nullptr) delayed_->update();

@@ -12,11 +12,9 @@ namespace amaxscope::python {
 namespace py = pybind11;
 
 struct Quantized {
-  /// of: kept as long as this; null without a session.
-  Quantized(std::shared_ptr<QuantizedTensor> tensor, py::object borrowed, std::shared_ptr<void> of)
-      : session(std::move(of)), handle{.tensor = std::move(tensor)}, owner(std::move(borrowed)) {}
+  Quantized(std::shared_ptr<QuantizedTensor> tensor, py::object borrowed)
+      : handle{.tensor = std::move(tensor)}, owner(std::move(borrowed)) {}
 
-  std::shared_ptr<void> session;  ///< whose threads compute on the tensor
   amaxscope_quantized handle;
   py::object owner;  ///< of the memory that an operand in high precision goes on pointing to
   /// Held by every array that points into this: what they point to is not freed.

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -13,7 +14,7 @@
 
 namespace amaxscope::python {
 
-/// A handle and the groups that it borrows. Destroyed with the interpreter's lock.
+/// A handle and what it borrows. Destroyed with the interpreter's lock.
 struct OpenSession {
   explicit OpenSession(amaxscope_session* of) : handle(of) {}
   ~OpenSession() {
@@ -24,6 +25,7 @@ struct OpenSession {
   OpenSession& operator=(const OpenSession&) = delete;
 
   py::list groups;
+  std::map<const amaxscope_layer*, py::object> weights;  ///< the owner of each layer's memory
   amaxscope_session* handle;
 };
 
@@ -53,13 +55,12 @@ class Session {
   /// For what only looks at the handle, as long as nobody is inside.
   [[nodiscard]] amaxscope_session& handle() const { return *open()->handle; }
   [[nodiscard]] bool is_open() const noexcept { return open_ != nullptr; }
-  /// What operands hold on to: after close() they still compute with the threads of the session.
-  [[nodiscard]] std::shared_ptr<OpenSession> open() const {
-    AMAXSCOPE_CHECK(open_ != nullptr, ErrorCode::kUsage, "the session is closed");
-    return open_;
-  }
   /// Keeps a group as long as the session.
   void keep(py::object group) { open()->groups.append(std::move(group)); }
+  /// Keeps the memory of a layer's weight as long as the session, or until there is another.
+  void keep_weight(const amaxscope_layer* layer, py::object owner) {
+    open()->weights[layer] = std::move(owner);
+  }
 
   /// Flushes, marks the run as closed, and lets go of the session.
   void close();
@@ -67,8 +68,13 @@ class Session {
   void abandon() { open_.reset(); }
 
  private:
+  [[nodiscard]] std::shared_ptr<OpenSession> open() const {
+    AMAXSCOPE_CHECK(open_ != nullptr, ErrorCode::kUsage, "the session is closed");
+    return open_;
+  }
+
   std::shared_ptr<Raised> raised_;
-  std::shared_ptr<OpenSession> open_;
+  std::shared_ptr<OpenSession> open_;  ///< a call that runs holds it, too
   std::atomic<bool> busy_ = false;
 };
 

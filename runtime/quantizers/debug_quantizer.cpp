@@ -5,7 +5,7 @@
 #include "core/device_backend.hpp"
 #include "core/error.hpp"
 #include "kernels/cast.hpp"
-#include "kernels/worker_pool.hpp"
+#include "runtime/quantizers/kept_threads.hpp"
 #include "runtime/stats/device_results.hpp"
 
 namespace amaxscope {
@@ -133,7 +133,11 @@ std::vector<std::string> DebugQuantizer::acting_features() const {
 }
 
 TensorView DebugQuantizer::with_threads(const TensorView& x) const {
-  return with_default_stream(x, services_.cpu_stream);
+  return services_.threads == nullptr ? x : with_default_stream(x, services_.threads->stream());
+}
+
+std::shared_ptr<QuantizedTensor> DebugQuantizer::made(std::shared_ptr<QuantizedTensor> operand) const {
+  return with_threads_kept(std::move(operand), services_.threads);
 }
 
 std::shared_ptr<QuantizedTensor> DebugQuantizer::quantize(const TensorView& given, Usage usage,
@@ -194,7 +198,7 @@ std::shared_ptr<DebugQuantizedTensor> DebugQuantizer::make(const TensorView& x, 
   }
   const Usage high_precision = wanted_of(Plan::kHighPrecision);
   if (high_precision.rowwise || high_precision.columnwise) {
-    place(Plan::kHighPrecision, in_high_precision(x, layer_.compute_dtype));
+    place(Plan::kHighPrecision, made(in_high_precision(x, layer_.compute_dtype)));
   }
 
   auto result = std::make_shared<DebugQuantizedTensor>(x.shape(), std::move(row), std::move(column));
@@ -219,7 +223,7 @@ std::shared_ptr<QuantizedTensor> DebugQuantizer::standard(const TensorView& x, U
       return member;
     }
   }
-  return parent_->quantize(x, usage, moment);
+  return made(parent_->quantize(x, usage, moment));
 }
 
 std::shared_ptr<QuantizedTensor> DebugQuantizer::modify(const DirectionPlan& plan, const TensorView& x,
@@ -257,7 +261,7 @@ std::shared_ptr<QuantizedTensor> DebugQuantizer::modify(const DirectionPlan& pla
     if (services_.hook_failed) services_.hook_failed(*plan.modifier, inspected_, /*altering=*/true, error);
     throw;
   }
-  return result;
+  return made(std::move(result));
 }
 
 void DebugQuantizer::inspect(const TensorView* original, const DebugQuantizedTensor* operands,

@@ -16,13 +16,15 @@
 
 namespace amaxscope {
 
+class WorkerPool;  // kernels/worker_pool.hpp
+
 /// What a session lends to its debug quantizers.
 struct DebugServices {
   AmaxScope amax_scope = AmaxScope::kTensor;
   AmaxReducer* tp_amax = nullptr;
-  /// What kernels compute on when they get a CPU tensor that has no stream of its own
-  /// (kernels/worker_pool.hpp).
-  Stream cpu_stream = {};
+  /// What kernels compute on when they get a CPU tensor that has no stream of its own; operands keep it.
+  /// Null: the calling thread.
+  std::shared_ptr<WorkerPool> threads = nullptr;
   /// Told of an exception from a feature's hook. For inspecting hooks it may return, and the tensor goes on
   /// unobserved; after a modifying one (`altering`) the exception goes on to the trainer. Empty: always goes
   /// on.
@@ -117,6 +119,8 @@ class DebugQuantizer final : public Quantizer {
                                           const TensorMoment& moment);
   /// x, computed on by the session's threads when it says nothing else.
   [[nodiscard]] TensorView with_threads(const TensorView& x) const;
+  /// An operand that was made of with_threads(x), which may outlive the session.
+  [[nodiscard]] std::shared_ptr<QuantizedTensor> made(std::shared_ptr<QuantizedTensor> operand) const;
   using Hook = void (Feature::*)(const InspectContext&);
   void inspect(const TensorView* original, const DebugQuantizedTensor* operands, const TensorMoment& moment,
                Hook hook = &Feature::inspect_tensor, const GemmInputs* gemm = nullptr);

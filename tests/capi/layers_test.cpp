@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/capi/c_api.hpp"
@@ -272,6 +273,54 @@ TEST(CApiLayers, KeepsADirectionAndMakesTheOther) {
   EXPECT_EQ(amaxscope_get_operand(quantized.get(), AMAXSCOPE_ROWWISE, &operand), AMAXSCOPE_ERROR_USAGE);
   EXPECT_THAT(amaxscope_last_error(), HasSubstr("rowwise"));
   EXPECT_OK(amaxscope_get_operand(quantized.get(), AMAXSCOPE_COLUMNWISE, &operand));
+}
+
+/// Sets a variable of the environment for as long as it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { EXPECT_EQ(setenv(name, value, 1), 0); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(CApiLayers, ResultsOutliveTheSessionAndItsThreads) {
+  const Variable threads("AMAXSCOPE_THREADS", "2");
+  // Of more than 1 MiB, in codes too: less is not shared among threads.
+  Matrix x(1024, 1056, 1);
+  Matrix weight(32, 1056, 2);
+  for (const amaxscope_recipe recipe : {AMAXSCOPE_HIGH_PRECISION, AMAXSCOPE_DELAYED, AMAXSCOPE_CURRENT,
+                                        AMAXSCOPE_MXFP8, AMAXSCOPE_FP8_BLOCK, AMAXSCOPE_NVFP4}) {
+    SCOPED_TRACE(recipe);
+    Session session = open_session(kStatistics);
+    amaxscope_layer* const layer = add_layer(session.get(), "fc1", recipe);
+    ASSERT_EQ(amaxscope_active(layer), 1);
+    const Quantized a = quantize(layer, AMAXSCOPE_ACTIVATION, x);
+    const Quantized b = quantize(layer, AMAXSCOPE_WEIGHT, weight);
+    const amaxscope_view x_view = x.view();
+    const amaxscope_view weight_view = weight.view();
+    Matrix y(1024, 32);
+    amaxscope_view out = y.view();
+    amaxscope_saved* saved = nullptr;
+    ASSERT_OK(amaxscope_forward(layer, &x_view, &weight_view, &out, nullptr, &saved));
+    const auto computed = [&] {
+      Matrix values(1024, 1056);
+      Matrix product(1024, 32);
+      amaxscope_view decoded = values.view();
+      EXPECT_OK(amaxscope_values(a.get(), AMAXSCOPE_COLUMNWISE, &decoded));
+      amaxscope_view result = product.view();
+      EXPECT_OK(amaxscope_multiply(AMAXSCOPE_FPROP, a.get(), b.get(), 0.0F, &result));
+      return std::pair(values.values, product.values);
+    };
+    const auto before = computed();
+    session.reset();
+    EXPECT_EQ(computed(), before);
+    EXPECT_OK(amaxscope_keep(a.get(), AMAXSCOPE_COLUMNWISE));
+    amaxscope_saved_free(saved);
+  }
 }
 
 TEST(CApiLayers, StridedInputsAreTakenAndStridedOutputsRefused) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -54,6 +55,33 @@ TEST(WorkerPool, IsFoundInTheViewsOfCpuTensors) {
   EXPECT_EQ(WorkerPool::of(view), &pool);
   EXPECT_EQ(WorkerPool::of(view.reshaped({16})), &pool);
   EXPECT_EQ(view.data(), x.view().data());
+}
+
+TEST(WorkerPool, IsKeptThroughAViewWhereItIsShared) {
+  auto pool = std::make_shared<WorkerPool>(2);
+  const Tensor x = sample_tensor({4, 4}, 1);
+  const Tensor beside = Tensor::beside(on_stream(x, pool->stream()), DType::kBF16, {4, 4});
+  EXPECT_EQ(WorkerPool::shared_of(beside), pool);
+  EXPECT_EQ(WorkerPool::shared_of(x), nullptr);
+  WorkerPool own(2);
+  EXPECT_EQ(WorkerPool::shared_of(on_stream(x, own.stream())), nullptr);
+}
+
+TEST(WorkerPool, ServesTwoThreadsAtOnceAndAPartThatRunsParts) {
+  WorkerPool pool(3);
+  const auto add_up = [&pool](std::size_t parts) {
+    for (int again = 0; again < 200; ++again) {
+      std::vector<int> runs(parts, 0);
+      pool.run(parts, [&](std::size_t i) { ++runs[i]; });
+      EXPECT_EQ(runs, std::vector<int>(parts, 1));
+    }
+  };
+  std::thread other(add_up, 40U);
+  add_up(30U);
+  other.join();
+  std::vector<std::array<int, 3>> runs(5, {0, 0, 0});
+  pool.run(runs.size(), [&](std::size_t i) { pool.run(3, [&](std::size_t j) { ++runs[i][j]; }); });
+  EXPECT_EQ(runs, (std::vector<std::array<int, 3>>(5, {1, 1, 1})));
 }
 
 bool same_bytes(const Tensor& a, const Tensor& b) {

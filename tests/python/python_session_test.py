@@ -1,6 +1,7 @@
 """Sessions of one rank, with arrays of Python's own: neither numpy nor torch is there."""
 
 import array
+import gc
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import threading
 import time
 import unittest
+import weakref
 
 import amaxscope
 from support import STATISTICS, TemporaryFolder, f32, fp8_code, fp8_value, lines, records
@@ -298,19 +300,39 @@ class Operands(unittest.TestCase):
             self.assertEqual(len(blocks), 100)
 
 
+    def test_the_session_keeps_the_memory_of_a_weight_that_was_set(self):
+        class Kept(array.array):  # with a place for a weak reference
+            pass
+
+        session = amaxscope.Session(preset="watch")
+        weights = [Kept("f", [2.0, 1.0]), Kept("f", [3.0, 1.0])]
+        seen = [weakref.ref(weight) for weight in weights]
+        layer = session.layer("fc1")
+        layer.set_weight(weights.pop(0))
+        self.assertIsNotNone(seen[0]())
+        layer.set_weight(weights.pop(0))
+        self.assertIsNone(seen[0]())
+        del layer
+        gc.collect()
+        self.assertIsNotNone(seen[1]())
+        session.close()
+        self.assertIsNone(seen[1]())
+
+
 class AfterTheSession(unittest.TestCase):
     def test_operands_outlive_their_session_and_compute_with_its_threads(self):
-        # Large enough for more than one thread; the session has two by this variable.
+        # Large enough for more than one thread, in codes too; the session has two by this variable.
         script = """
 import array, amaxscope
-x = memoryview(array.array("f", [1.5] * (1 << 18))).cast("B").cast("f", [512, 512])
+x = memoryview(array.array("f", [1.5] * (1 << 20))).cast("B").cast("f", [2048, 512])
 for recipe in ("none", "current", "mxfp8"):
     with amaxscope.Session(preset="watch") as session:
         layer = session.layer("fc1", recipe=recipe)
         quantized = layer.quantize("activation", x)
         out, saved = layer.forward(x, x)
-    del session, layer, saved
-    print(memoryview(quantized.values())[511, 511], memoryview(amaxscope.multiply("fprop", quantized, quantized))[0, 0])
+    del session, layer
+    print(memoryview(quantized.values())[2047, 511], memoryview(amaxscope.multiply("fprop", quantized, quantized))[0, 0])
+    del quantized, saved
 """
         environment = dict(os.environ, AMAXSCOPE_THREADS="2")
         command = [sys.executable, "-c", script]

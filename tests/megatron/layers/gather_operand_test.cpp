@@ -5,6 +5,7 @@
 
 #include "collectives/loopback_communicator.hpp"
 #include "core/error.hpp"
+#include "kernels/worker_pool.hpp"
 #include "megatron/model_support.hpp"
 #include "runtime/quantizers/current_scaling.hpp"
 #include "runtime/quantizers/debug_quantized_tensor.hpp"
@@ -47,6 +48,28 @@ TEST(GatherOperand, CodesInTheWantedDirections) {
           EXPECT_EQ(to_doubles(all->dequantize(DType::kF32, Direction::kColumnwise).view()), kWhole);
         }
       }
+    }
+  });
+}
+
+TEST(GatherOperand, KeepsTheThreadsOfTheShard) {
+  run_loopback_ranks(2, [](Communicator& tp) {
+    for (const RecipeKind recipe : {RecipeKind::kNone, RecipeKind::kCurrent, RecipeKind::kMxfp8}) {
+      auto threads = std::make_shared<WorkerPool>(2);
+      const std::weak_ptr<WorkerPool> seen = threads;
+      const Tensor x(DType::kF32, {32, 32});
+      const TensorView shared = on_stream(x, threads->stream());
+      auto shard = recipe == RecipeKind::kNone
+                       ? std::make_shared<HighPrecisionTensor>(shared)
+                       : make_quantizer({.recipe = recipe, .tensor = TensorKind::kActivation})
+                             ->quantize(shared, kBoth, {});
+      auto all = gather_operand(shard, kBoth, tp, "fc", "activation");
+      shard.reset();
+      threads.reset();
+      EXPECT_FALSE(seen.expired());
+      EXPECT_EQ(decoded(*all, Direction::kRowwise), std::vector<double>(64 * 32, 0.0));
+      all.reset();
+      EXPECT_TRUE(seen.expired());
     }
   });
 }

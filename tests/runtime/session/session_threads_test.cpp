@@ -1,10 +1,13 @@
 // A session's threads: they start with the first large tensor and change no number.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <thread>
 
+#include "runtime/quantizers/quantizer_factory.hpp"
 #include "tests/runtime/session/session_fixture.hpp"
 
 namespace amaxscope {
@@ -26,6 +29,14 @@ all:
 
 std::ptrdiff_t threads_of_process() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+/// A thread that was joined is counted for a little while.
+bool comes_to(std::ptrdiff_t threads) {
+  for (int tries = 0; tries < 5000 && threads_of_process() != threads; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return threads_of_process() == threads;
 }
 
 /// started: the threads that one inspected tensor of a layer brought with it.
@@ -61,6 +72,33 @@ TEST(SessionThreads, ShareLargeTensorsAndChangeNoNumber) {
     ASSERT_EQ(a.stats.size(), b.stats.size());
     for (std::size_t k = 0; k < a.stats.size(); ++k) EXPECT_EQ(a.stats[k].value, b.stats[k].value);
   }
+}
+
+TEST(SessionThreads, LiveAsLongAsAnOperandThatOutlivesTheSession) {
+  const Tensor x = Tensor::of<float>(std::vector<float>(2048 * 1024, 1.5F), {2048, 1024});
+  for (const RecipeKind recipe : {RecipeKind::kNone, RecipeKind::kCurrent, RecipeKind::kMxfp8}) {
+    const std::ptrdiff_t before = threads_of_process();
+    std::shared_ptr<QuantizedTensor> operand;
+    run_sessions(
+        {.yaml = kConfig, .adjust = [&](SessionOptions& options, int) { options.environment.threads = 4; }},
+        [&](SessionRank& self) {
+          LayerDescription description = self.layer("fc1");
+          description.recipe = recipe;
+          const auto parent = recipe == RecipeKind::kNone
+                                  ? nullptr
+                                  : make_quantizer({.recipe = recipe, .tensor = TensorKind::kActivation});
+          const LayerHandle layer = self.session.layer(description, {parent, nullptr, nullptr});
+          operand = layer.quantizer(TensorKind::kActivation)->quantize(x.view(), {true, true}, {});
+        });
+    EXPECT_TRUE(comes_to(before + 3));
+    EXPECT_EQ(operand->dequantize(DType::kF32).values<float>().back(), 1.5F);
+    // Members that are held by themselves hold them, too.
+    const auto members = dynamic_cast<DebugQuantizedTensor&>(*operand).prepare_for_saving();
+    operand.reset();
+    EXPECT_EQ(members.at(0)->dequantize(DType::kF32).values<float>().back(), 1.5F);
+    EXPECT_TRUE(comes_to(before + 3));
+  }
+  EXPECT_TRUE(comes_to(1));
 }
 
 TEST(SessionThreads, AreNotStartedForASmallTensor) {
