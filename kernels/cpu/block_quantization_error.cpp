@@ -54,7 +54,7 @@ class BlockSums {
       compared += valid ? 1U : 0U;
       underflows += is_flushed(magnitude, q[i]) ? 1U : 0U;
       saturated += is_saturated(magnitude) ? 1U : 0U;
-      overflows += has_scale_ & (magnitude > limit_) ? 1U : 0U;
+      overflows += (has_scale_ & (magnitude > limit_)) ? 1U : 0U;
       // In fp32 as good as in double: where the difference of two fp32 is not exact in double, both round to
       // the larger of them.
       largest = std::max(largest, std::bit_cast<std::int32_t>(std::abs(kept - kept_q)));
