@@ -128,22 +128,21 @@ void add_errors(const float* x, const float* values, std::size_t steps, const La
   }
 }
 
-/// Block b of the result is the four floats at in + b * distance.
+/// Block b of the result is the four floats at in + b * distance. By words of 64 bits: GCC 12 fails to
+/// compile the choice between floats with its sanitizers.
 HWY_INLINE VFloat load_blocks(const float* in, std::size_t distance) {
-  const Floats d;
-  auto result = hn::LoadDup128(d, in);
-  if constexpr (kFloats >= 8) {
-    result = hn::ConcatUpperLower(d, hn::LoadDup128(d, in + (kFloats / 8) * distance), result);
-  }
+  const hn::Repartition<std::uint64_t, Floats> d;
+  const auto block = [&](std::size_t b) HWY_ATTR {
+    return hn::LoadDup128(d, reinterpret_cast<const std::uint64_t*>(in + b * distance));
+  };
+  auto result = block(0);
+  if constexpr (kFloats >= 8) result = hn::ConcatUpperLower(d, block(kFloats / 8), result);
   if constexpr (kFloats == 16) {
-    const auto odd =
-        hn::ConcatUpperLower(d, hn::LoadDup128(d, in + 3 * distance), hn::LoadDup128(d, in + distance));
-    alignas(64) static constexpr std::uint32_t kOdd[16] = {0, 0, 0, 0, ~0U, ~0U, ~0U, ~0U,
-                                                           0, 0, 0, 0, ~0U, ~0U, ~0U, ~0U};
-    const auto from_odd = hn::RebindMask(d, hn::MaskFromVec(hn::Load(Words(), kOdd)));
-    result = hn::IfThenElse(from_odd, odd, result);
+    const auto odd = hn::ConcatUpperLower(d, block(3), block(1));
+    alignas(64) static constexpr std::uint64_t kOdd[8] = {0, 0, ~0ULL, ~0ULL, 0, 0, ~0ULL, ~0ULL};
+    result = hn::IfThenElse(hn::MaskFromVec(hn::Load(d, kOdd)), odd, result);
   }
-  return result;
+  return hn::BitCast(Floats(), result);
 }
 
 /// Four steps at a time: a vector holds those of every fourth lane, so that transposing 4 x 4 in its blocks
