@@ -39,7 +39,8 @@ void save_recipes(amaxscope_session& session, const std::filesystem::path& direc
   std::deque<Tensor> kept;
   add_recipe_state(recipe_parts(session), tensors, kept);
   write_safetensors(file_of("recipes", session, directory), tensors,
-                    {{"format", kFormat}, {"iteration", fmt::format("{}", session.session->iteration())}});
+                    {{"format", kFormat}, {"iteration", fmt::format("{}", session.session->iteration())}},
+                    Durability::kPowerCut);
 }
 
 /// Both files are read, and found to fit, before anything changes.

@@ -75,7 +75,8 @@ struct FlightRecorder::Memory {
       data = reinterpret_cast<std::byte*>(allocated.data());
       return;
     }
-    const int descriptor = open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    unlink(file.c_str());  // of a process that was killed just here
+    const int descriptor = open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     AMAXSCOPE_CHECK(descriptor >= 0, ErrorCode::kIo, "{}: cannot be made: {}", file.string(),
                     std::generic_category().message(errno));
     // Room on the disk now: a store into a hole on a full disk would end the process.
@@ -148,7 +149,7 @@ FlightRecorder::FlightRecorder(std::filesystem::path directory, int world_rank, 
   // Under another name until it is whole; a reader never sees less, and what an earlier process maps stays
   // its own.
   std::filesystem::path unfinished = file;
-  if (!file.empty()) unfinished += fmt::format(".{}", getpid());
+  if (!file.empty()) unfinished += ".new";
   memory_ = std::make_unique<Memory>(unfinished, flight_bytes(entries_));
 
   FlightHeader& header = memory_->header();

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <mutex>
 #include <vector>
 
@@ -50,10 +51,20 @@ class LevelName : public spdlog::custom_flag_formatter {
   }
 };
 
+/// Whether an earlier process was killed while it wrote a line.
+bool ends_in_line(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const int last = file.get();
+  return file.good() && last != '\n';
+}
+
 /// spdlog's own file sink follows links.
 class AppendSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  explicit AppendSink(const std::filesystem::path& path) : descriptor_(open_to_append(path)) {}
+  explicit AppendSink(const std::filesystem::path& path) : descriptor_(open_to_append(path)) {
+    if (ends_in_line(path)) static_cast<void>(!::write(descriptor_, "\n", 1));
+  }
   ~AppendSink() override { ::close(descriptor_); }
   AppendSink(const AppendSink&) = delete;
   AppendSink& operator=(const AppendSink&) = delete;

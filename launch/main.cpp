@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <locale>
 #include <string>
 #include <vector>
 
@@ -149,6 +150,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace amaxscope::launch;
+  // Options are numbers as programs write them, whatever a library that came with this process has chosen.
+  std::locale::global(std::locale::classic());
   try {
     return run(argc, argv);
   } catch (...) {

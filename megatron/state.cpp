@@ -67,7 +67,7 @@ void write_state(const fs::path& file, const TrainingParts& parts, std::int64_t 
   StateIdentity metadata = identity;
   metadata["iteration"] = fmt::format("{}", iteration);
   metadata["adam_steps"] = fmt::format("{}", parts.adam.steps());
-  write_safetensors(file, tensors, metadata);
+  write_safetensors(file, tensors, metadata, Durability::kPowerCut);
 }
 
 std::int64_t read_state(const fs::path& path, const TrainingParts& parts, const StateIdentity& identity) {
@@ -102,7 +102,8 @@ fs::path state_directory(const fs::path& directory, std::int64_t iteration) {
 void mark_newest_state(const fs::path& directory, std::int64_t iteration) {
   OutputFile file(directory / kNewest);
   file.write(state_directory({}, iteration).string() + "\n");
-  file.commit();
+  // With the folder in which the state's own was made: what is named here is there after a power cut, too.
+  file.commit(Durability::kPowerCut);
 }
 
 fs::path find_state(const fs::path& directory) {

@@ -29,7 +29,8 @@ using StateIdentity = std::map<std::string, std::string>;
 /// "DIR/rank_3.safetensors"
 std::filesystem::path state_file(const std::filesystem::path& directory, int world_rank);
 
-/// Writes the file, whole or not at all; the directory must exist. Throws Error(kIo).
+/// Writes the file, whole or not at all; the directory must exist. It is on the disk when this returns.
+/// Throws Error(kIo).
 void write_state(const std::filesystem::path& file, const TrainingParts& parts, std::int64_t iteration,
                  const StateIdentity& identity);
 
@@ -44,7 +45,8 @@ std::int64_t iteration_of_state(const std::filesystem::path& file);
 
 /// The folder of the state after so many iterations: "DIR/iter_000010".
 std::filesystem::path state_directory(const std::filesystem::path& directory, std::int64_t iteration);
-/// Notes in DIR that its newest state is that one, once all ranks have written theirs. Throws Error(kIo).
+/// Notes in DIR that its newest state is that one, once all ranks have written theirs; on the disk when this
+/// returns, with that state's folder. Throws Error(kIo).
 void mark_newest_state(const std::filesystem::path& directory, std::int64_t iteration);
 /// directory itself when it holds a state, else the newest one noted in it. Throws Error(kInput).
 std::filesystem::path find_state(const std::filesystem::path& directory);

@@ -171,8 +171,8 @@ class DebugSession {
   void set_reduction_group(Communicator* group);
 
   /// Writes what must survive a restart (iteration, what features have learned so far) to
-  /// dir/amaxscope_session_rank_R.safetensors, between two steps; local, replaces a file of that name.
-  /// Throws Error(kIo).
+  /// dir/amaxscope_session_rank_R.safetensors, between two steps; local, replaces a file of that name, and is
+  /// on the disk when this returns. Throws Error(kIo).
   void save_state(const std::filesystem::path& dir) const;
   /// Takes it up again: before the first step, after the layers are registered, under the same config and
   /// number of ranks. The iteration becomes the saved one. Local. Throws Error(kInput) for a file that is

@@ -57,7 +57,8 @@ void DebugSession::Impl::save_state(const std::filesystem::path& dir) const {
                      {"iteration", fmt::format("{}", iteration)},
                      {"config", active_->config.text.empty() ? "none" : text_digest(active_->config.text)},
                      {"world", fmt::format("{}", groups_.world == nullptr ? 1 : groups_.world->size())},
-                     {"digest", digest}});
+                     {"digest", digest}},
+                    Durability::kPowerCut);
 }
 
 void DebugSession::Impl::load_state(const std::filesystem::path& dir) {

@@ -5,6 +5,7 @@
 #include "runtime/sinks/append_file.hpp"
 #include "runtime/sinks/json_text.hpp"
 #include "runtime/sinks/record_lines.hpp"
+#include "runtime/storage/file.hpp"
 
 namespace amaxscope {
 
@@ -42,9 +43,13 @@ std::filesystem::path write_event_record(const std::filesystem::path& log_dir, c
     }
   }
   for (const Recollection& recollection : record.recent) lines += json_line(recollection);
-  AppendFile file(event_folder(log_dir, record.iteration) / fmt::format("rank_{}.jsonl", record.rank));
-  file.append(lines);
-  return file.path();
+  const std::filesystem::path path =
+      event_folder(log_dir, record.iteration) / fmt::format("rank_{}.jsonl", record.rank);
+  make_folder(path.parent_path());
+  OutputFile file(path);
+  file.write(lines);
+  file.commit();
+  return path;
 }
 
 }  // namespace amaxscope

@@ -30,11 +30,12 @@ struct EventRecord {
   std::span<const Recollection> recent;
 };
 
-/// Appends to event_folder/rank_R.jsonl, one object a line: the header {"schema_version":1,"run_id":..,
-/// "rank":R,"iteration":..}, the events as metrics/ has them, the records of the steps kept, oldest first,
-/// as metrics/ has them (of every rank, whoever leads the group), then what features remember:
+/// Writes event_folder/rank_R.jsonl, whole or not at all, one object a line: the header
+/// {"schema_version":1,"run_id":.., "rank":R,"iteration":..}, the events as metrics/ has them, the records of
+/// the steps kept, oldest first, as metrics/ has them (of every rank, whoever leads the group), then what
+/// features remember:
 /// {"iteration":..,"layer":..,"tensor":..,"phase":..,"microbatch":..,"feature":..,"recent":{..}}.
-/// Returns the file.
+/// A restarted run that comes to the iteration again replaces what was there. Returns the file.
 std::filesystem::path write_event_record(const std::filesystem::path& log_dir, const EventRecord& record);
 
 }  // namespace amaxscope

@@ -49,13 +49,14 @@ AppendFile::~AppendFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void AppendFile::visit_lines_backward(const std::function<bool(std::string_view)>& visit) const {
+void AppendFile::visit_lines_backward(
+    Tail tail, const std::function<bool(std::string_view, std::uintmax_t)>& visit) const {
   std::error_code missing;
   std::uintmax_t position = std::filesystem::file_size(path_, missing);
   if (missing) return;
   std::ifstream file(path_, std::ios::binary);
   std::string text;  // from `position` to the end of the last line not visited yet
-  bool tail = true;  // text after the last newline of the file: not a complete line
+  bool is_line = tail == Tail::kAsLine && ends_in_line_;  // what comes after the last newline of the file
   while (position > 0) {
     const std::uintmax_t bytes = std::min(kReadBytes, position);
     position -= bytes;
@@ -66,8 +67,8 @@ void AppendFile::visit_lines_backward(const std::function<bool(std::string_view)
                     reason());
     text.insert(0, block);
     for (std::size_t end = text.rfind('\n'); end != std::string::npos; end = text.rfind('\n')) {
-      if (!tail && !visit(std::string_view(text).substr(end + 1))) return;
-      tail = false;
+      if (is_line && !visit(std::string_view(text).substr(end + 1), position + end + 1)) return;
+      is_line = true;
       text.resize(end);
     }
     AMAXSCOPE_CHECK(
@@ -76,7 +77,16 @@ void AppendFile::visit_lines_backward(const std::function<bool(std::string_view)
         "log dir",
         path_.string(), kLongestLine >> 20U);
   }
-  if (!tail) visit(text);
+  if (is_line) visit(text, 0);
+}
+
+void AppendFile::cut_from(std::uintmax_t byte) {
+  if (descriptor_ < 0) open();
+  if (::ftruncate(descriptor_, static_cast<off_t>(byte)) != 0) {
+    throw Error(ErrorCode::kIo, fmt::format("{}: cannot be cut to {} bytes to go on from: {}", path_.string(),
+                                            byte, reason()));
+  }
+  ends_in_line_ = false;
 }
 
 void AppendFile::open() {

@@ -1,7 +1,10 @@
-// A file of whole lines that only ever grows: what is put in reaches the system in one write(2) a flush, so
-// that other readers and a crash see whole lines. Internal to the sinks; one thread.
+// A file of whole lines that grows: what is put in reaches the system in one write(2) a flush, so that other
+// readers and a crash see whole lines; a kill within that write may leave the last one without its end. What
+// is written survives the process at once, and a power cut when the system has written its caches, within
+// half a minute as systems are set up. Internal to the sinks; one thread.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -23,8 +26,16 @@ class AppendFile {
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   /// Whether the existing file ended within a line.
   [[nodiscard]] bool ends_in_line() const noexcept { return ends_in_line_; }
-  /// Gives the existing complete lines, the last one first, until visit returns false.
-  void visit_lines_backward(const std::function<bool(std::string_view)>& visit) const;
+  enum class Tail {
+    kLeaveOut,  ///< what comes after the last newline is no line
+    kAsLine,    ///< it is one, as it will be once something is appended: it may lack nothing but its newline
+  };
+  /// Gives the existing lines and where in the file they begin, the last one first, until visit returns
+  /// false.
+  void visit_lines_backward(Tail tail,
+                            const std::function<bool(std::string_view, std::uintmax_t)>& visit) const;
+  /// Takes away what an existing file has from that byte on. Throws Error(kIo).
+  void cut_from(std::uintmax_t byte);
 
   /// Appends lines (each with its newline) in one write; the first call makes the folders and the file.
   /// Throws Error(kIo); then nothing of the lines is in the file, and one that had nothing is gone (where

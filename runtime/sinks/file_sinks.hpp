@@ -13,8 +13,9 @@ namespace amaxscope {
 
 /// nvdlfw_inspect_statistics_logs/nvdlfw_inspect_globalrank-R.log under log_dir, the lines that parsers of
 /// nvidia-dlfw-inspect read, with 9 significant digits. Training phases only, from every rank that has the
-/// record. One write a step. Appends; iterations that the file has already are not written again. A line
-/// break in a name is written as \n. Throws Error(kIo).
+/// record. One write a step. Appends; iterations that the file has already are not written again, but its
+/// newest, which a kill may have left a part of, takes the place of what is there. A line break in a name is
+/// written as \n. Throws Error(kIo).
 std::unique_ptr<Sink> make_text_sink(const std::filesystem::path& log_dir, int world_rank,
                                      std::shared_ptr<const Clock> clock = nullptr);
 
@@ -29,8 +30,8 @@ struct JsonLinesOptions {
 /// findings, events) before it; a step without any writes nothing. The last of a run that was closed is
 /// {"iteration":i,"end_of_run":true}, on every rank. The file appears with its first content. docs/records.md
 /// describes every line.
-/// An incomplete last line left by a crash is ended first, so that later lines stay readable. Iterations at
-/// or before the last completed one in the file are not written again. Throws Error(kIo).
+/// An incomplete last line left by a crash is ended first, so that later lines stay readable. Steps at or
+/// before the last completed one in the file are not written again. Throws Error(kIo).
 std::unique_ptr<Sink> make_json_lines_sink(const std::filesystem::path& log_dir, int world_rank,
                                            JsonLinesOptions options);
 

@@ -1,12 +1,9 @@
 #include "runtime/sinks/run_file.hpp"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -82,31 +79,12 @@ std::string run_id_of(const Json& run) {
   return id != run.end() && id->is_string() ? id->get<std::string>() : std::string();
 }
 
-/// Under another name first: whoever reads run.json sees the old or the new content, never a part.
+/// Whoever reads run.json sees the old or the new content, never a part.
 void replace(const std::filesystem::path& path, const Json& content) {
   make_folder(path.parent_path());
-  const std::string text = content.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  const std::filesystem::path temporary = path.parent_path() / fmt::format(".run.json.{}", ::getpid());
-  const auto refuse = [&](int reason) {
-    ::unlink(temporary.c_str());
-    throw Error(ErrorCode::kIo, fmt::format("{}: cannot be written: {}", path.string(),
-                                            std::generic_category().message(reason)));
-  };
-  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor < 0) refuse(errno);
-  std::size_t done = 0;
-  int reason = 0;
-  while (done < text.size() && reason == 0) {
-    const ssize_t written = ::write(descriptor, text.data() + done, text.size() - done);
-    if (written >= 0) {
-      done += static_cast<std::size_t>(written);
-    } else if (errno != EINTR) {
-      reason = errno;
-    }
-  }
-  if (::close(descriptor) != 0 && reason == 0) reason = errno;
-  if (reason == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) reason = errno;
-  if (reason != 0) refuse(reason);
+  OutputFile file(path);
+  file.write(content.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  file.commit();
 }
 
 }  // namespace

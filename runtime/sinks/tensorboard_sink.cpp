@@ -124,6 +124,13 @@ class TensorboardSink final : public Sink {
       first.set_wall_time(seconds_());
       first.set_file_version("brain.Event:2");
       bytes = event_record(first.SerializeAsString());
+      // A restart comes again to steps that an earlier file has: TensorBoard then leaves those of that file
+      // out.
+      tensorboard::Event start;
+      start.set_wall_time(seconds_());
+      start.set_step(iteration);
+      start.mutable_session_log()->set_status(tensorboard::SessionLog::START);
+      bytes += event_record(start.SerializeAsString());
     }
     tensorboard::Event event;
     event.set_wall_time(seconds_());

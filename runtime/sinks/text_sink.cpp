@@ -5,7 +5,6 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "runtime/sinks/append_file.hpp"
@@ -27,19 +26,28 @@ std::int64_t iteration_of(std::string_view line) {
   return iteration;
 }
 
-/// The last iteration that is whole in the file. A step's lines are one write: when the file ends within a
-/// line the newest iteration may lack some, and is written again.
-std::int64_t last_whole_iteration(const AppendFile& file) {
-  std::optional<std::int64_t> newest;
-  std::int64_t whole = kNoIteration;
-  file.visit_lines_backward([&](std::string_view line) {
+/// What an existing file has. Nothing says where a step ends: a kill in its write may have left a part of the
+/// newest iteration's lines, and a line without its end that looks like one with fewer digits.
+struct Existing {
+  std::int64_t newest = kNoIteration;  ///< iteration
+  std::uintmax_t newest_begins = 0;    ///< byte
+  std::uintmax_t lines_end = 0;        ///< byte after the last newline
+};
+
+Existing read_existing(const AppendFile& file) {
+  Existing existing;
+  bool first = true;
+  file.visit_lines_backward(AppendFile::Tail::kLeaveOut, [&](std::string_view line, std::uintmax_t begin) {
     const std::int64_t iteration = iteration_of(line);
-    if (!newest) newest = iteration;
-    if (file.ends_in_line() && iteration == *newest) return true;
-    whole = iteration;
-    return false;
+    if (std::exchange(first, false)) {
+      existing = {iteration, begin, begin + line.size() + 1};
+      return true;
+    }
+    if (iteration != existing.newest) return false;
+    existing.newest_begins = begin;
+    return true;
   });
-  return whole;
+  return existing;
 }
 
 /// "2026-01-31 05:11:57,884", local time, as Python's logging writes it.
@@ -69,11 +77,12 @@ class TextSink final : public Sink {
       : file_(log_dir / "nvdlfw_inspect_statistics_logs" /
               fmt::format("nvdlfw_inspect_globalrank-{}.log", world_rank)),
         clock_(clock ? std::move(clock) : std::make_shared<const Clock>()),
-        written_before_(last_whole_iteration(file_)) {}
+        existing_(read_existing(file_)) {}
 
   void record(const StatRecord& record) override {
     if (record.phase == Phase::kEval || record.phase == Phase::kRecompute) return;
-    if (record.iteration <= written_before_) return;
+    if (record.iteration < existing_.newest) return;
+    if (lines_.empty()) iteration_ = record.iteration;
     const std::string head = fmt::format("{} - INFO - {}_{}_", timestamp(clock_->now()),
                                          one_line(record.layer), one_line(record.tensor));
     for (const StatValue& stat : record.stats) {
@@ -90,14 +99,25 @@ class TextSink final : public Sink {
 
  private:
   void flush() {
+    if (lines_.empty()) return;
     const std::string lines = std::exchange(lines_, {});
+    if (!std::exchange(went_on_, true)) {
+      // The newest iteration is written anew as a whole when this run comes to it.
+      if (iteration_ == existing_.newest) {
+        file_.cut_from(existing_.newest_begins);
+      } else if (file_.ends_in_line()) {
+        file_.cut_from(existing_.lines_end);
+      }
+    }
     file_.append(lines);
   }
 
   AppendFile file_;
   std::shared_ptr<const Clock> clock_;
-  std::int64_t written_before_;
+  Existing existing_;
+  bool went_on_ = false;  ///< something was written by this run
   std::string lines_;
+  std::int64_t iteration_ = kNoIteration;  ///< of the lines
 };
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace amaxscope {
 namespace {
 
 constexpr std::string_view kWritten = "written";
+constexpr std::string_view kSkipped = "skipped";
 
 /// Anybody may have written it: what is not of the kind asked for is not there.
 class ManifestLine {
@@ -53,13 +54,13 @@ DumpFolder::~DumpFolder() {
 void DumpFolder::load(std::int64_t first_iteration) {
   loaded_ = true;
   manifest_.emplace(folder_ / "manifest.jsonl");
-  manifest_->visit_lines_backward([&](std::string_view line) {
+  manifest_->visit_lines_backward(AppendFile::Tail::kAsLine, [&](std::string_view line, std::uintmax_t) {
     const ManifestLine entry(line);
-    if (entry.text("status") != kWritten) return true;
-    bytes_ += entry.count("bytes");
-    if (entry.count("iteration") >= static_cast<std::uint64_t>(first_iteration)) {
-      written_before_.insert(entry.text("file"));
-    }
+    const std::string status = entry.text("status");
+    const bool again = entry.count("iteration") >= static_cast<std::uint64_t>(first_iteration);
+    if (status == kWritten) bytes_ += entry.count("bytes");
+    if (again && status == kWritten) written_before_.insert(entry.text("file"));
+    if (again && status == kSkipped) skipped_before_.insert(entry.text("file"));
     return true;
   });
 }
@@ -98,7 +99,8 @@ void DumpFolder::skip(const DumpMetadata& dump, const std::string& file, std::ui
                         "skipped, as is what does not fit after it",
                         terms_.who, dump.identity.tensor, dump.identity.layer, dump.identity.iteration,
                         terms_.budget_name, *terms_.budget, bytes_));
-  if (skipped_ <= kSkippedLines) record(dump, file, bytes, "skipped", terms_.budget_name);
+  if (skipped_before_.contains(file)) return;
+  if (skipped_ <= kSkippedLines) record(dump, file, bytes, kSkipped, terms_.budget_name);
 }
 
 void DumpFolder::record(const DumpMetadata& dump, const std::string& file, std::uint64_t bytes,
@@ -113,7 +115,7 @@ void DumpFolder::record(const DumpMetadata& dump, const std::string& file, std::
                                  {"shape", dump.shape},
                                  {"bytes", bytes}};
   if (!why.empty()) line["why"] = why;
-  if (status == "skipped") line["skipped"] = skipped_;
+  if (status == kSkipped) line["skipped"] = skipped_;
   if (status == "failed") line["failed"] = failed_;
   try {
     append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");

@@ -52,6 +52,7 @@ class DumpFolder {
   bool loaded_ = false;
   std::optional<AppendFile> manifest_;
   std::set<std::string> written_before_;  ///< by an earlier run, of this one's iterations
+  std::set<std::string> skipped_before_;  ///< the same of what did not fit
   std::uint64_t bytes_ = 0;
   std::int64_t skipped_ = 0;
   std::int64_t failed_ = 0;

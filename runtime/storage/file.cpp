@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "runtime/storage/temporary_file.hpp"
 
 namespace amaxscope {
 
@@ -19,9 +20,18 @@ namespace {
 constexpr std::size_t kGather = 1 << 20;
 /// The system takes at most about 2 GiB at once.
 constexpr std::size_t kMostAtOnce = 1 << 30;
-constexpr int kNamesToTry = 1000;
 
 std::string reason_text(int reason) { return std::generic_category().message(reason); }
+
+/// Waits until the names in a folder are on the disk. 0, or why not; a file system that cannot be asked is
+/// none.
+int sync_folder(const std::filesystem::path& folder) {
+  const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return errno;
+  const int reason = ::fsync(descriptor) == 0 ? 0 : errno;
+  ::close(descriptor);
+  return reason == EINVAL || reason == ENOTSUP ? 0 : reason;
+}
 
 }  // namespace
 
@@ -91,11 +101,12 @@ std::string read_bounded(const std::filesystem::path& path, std::uint64_t most_b
 }
 
 OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // A name that an earlier, killed process of the same number may have left is passed over.
-  for (int attempt = 0; descriptor_ < 0; ++attempt) {
-    temporary_ = path_.parent_path() / fmt::format(".amaxscope-{}-{}.tmp", ::getpid(), attempt);
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (descriptor_ < 0 && (errno != EEXIST || attempt == kNamesToTry)) refuse(errno);
+  try {
+    TemporaryFile temporary = make_temporary_file(path_);
+    descriptor_ = temporary.descriptor;
+    temporary_ = std::move(temporary.path);
+  } catch (const std::system_error& error) {
+    refuse(error.code().value());
   }
 }
 
@@ -131,12 +142,18 @@ void OutputFile::write_through(std::span<const std::byte> bytes) {
   }
 }
 
-void OutputFile::commit() {
+void OutputFile::commit(Durability durability) {
   flush();
-  const int descriptor = std::exchange(descriptor_, -1);
-  if (::close(descriptor) != 0) refuse(errno);
+  if (durability == Durability::kPowerCut && ::fsync(descriptor_) != 0) refuse(errno);
+  // Some file systems tell of failed writes when a descriptor is closed. The lock, which tells other
+  // processes that the file is in use, goes with the last descriptor: not before it has its name.
+  const int copy = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0 || ::close(copy) != 0) refuse(errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) refuse(errno);
   temporary_.clear();
+  ::close(std::exchange(descriptor_, -1));
+  if (durability == Durability::kProcess) return;
+  if (const int reason = sync_folder(path_.parent_path()); reason != 0) refuse(reason);
 }
 
 }  // namespace amaxscope

@@ -37,7 +37,15 @@ class InputFile {
 /// A whole file. Throws Error(kInput) when it is none or has more than most_bytes, Error(kIo).
 std::string read_bounded(const std::filesystem::path& path, std::uint64_t most_bytes);
 
-/// Written under another name in the same folder; commit() gives it its own. Without commit() nothing stays.
+/// What a file outlives once it is committed.
+enum class Durability {
+  kProcess,   ///< the process, also kill -9; a power cut may lose it, or leave it empty
+  kPowerCut,  ///< a power cut too: file and folder are on the disk when commit() returns, which waits for it
+};
+
+/// Written under another name in the same folder (temporary_file.hpp); commit() gives it its own. Without
+/// commit() nothing stays; of a process that was killed one file does, until the next writes one of that
+/// name.
 class OutputFile {
  public:
   /// The folder must exist. Throws Error(kIo).
@@ -49,8 +57,9 @@ class OutputFile {
   /// Small pieces are gathered, so that each write of the system is worth its call. Throws Error(kIo).
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Replaces a file of that name. Throws Error(kIo), after which nothing of this one is left.
-  void commit();
+  /// Replaces a file of that name. Throws Error(kIo), after which nothing of this one is left (after a folder
+  /// that could not be synced, the whole file).
+  void commit(Durability durability = Durability::kProcess);
 
  private:
   void flush();

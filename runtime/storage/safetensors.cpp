@@ -93,12 +93,12 @@ void write_view(OutputFile& file, const TensorView& view) {
 }  // namespace
 
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata, Durability durability) {
   const Layout layout = lay_out(tensors, metadata);
   OutputFile file(path);
   file.write(layout.head);
   for (const NamedTensor* tensor : layout.order) write_view(file, tensor->view);
-  file.commit();
+  file.commit(durability);
 }
 
 std::uint64_t safetensors_bytes(std::span<const NamedTensor> tensors,

@@ -24,7 +24,8 @@ struct NamedTensor {
 /// Throws Error(kUsage) for a name that is there twice or is "__metadata__", Error(kTensor) for a tensor that
 /// is not on the CPU, Error(kIo).
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       const std::map<std::string, std::string>& metadata = {},
+                       Durability durability = Durability::kProcess);
 /// How many bytes that file has.
 std::uint64_t safetensors_bytes(std::span<const NamedTensor> tensors,
                                 const std::map<std::string, std::string>& metadata = {});

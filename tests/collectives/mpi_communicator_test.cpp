@@ -70,7 +70,7 @@ TEST_F(MpiCommunicatorTest, AnErrorOfMpiNamesTheOperationAndTheReason) {
     FAIL() << "8 bytes were received into 4";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kInternal);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("MPI_Bcast"), HasSubstr("MPI_ERR_TRUNCATE")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("MPI_Bcast"), HasSubstr("essage truncated")));
   }
 }
 
@@ -91,7 +91,7 @@ TEST_F(MpiCommunicatorTest, AMessageOfAnotherSizeIsAnErrorOfTheReceiver) {
   const std::string longer = received_error(8, 4);
   const std::string shorter = received_error(4, 8);
   if (world().rank() == 1) {
-    EXPECT_THAT(longer, HasSubstr("MPI_ERR_TRUNCATE"));
+    EXPECT_THAT(longer, HasSubstr("essage truncated")) << "Open MPI and MPICH say it alike";
     EXPECT_THAT(shorter, HasSubstr("4 of 8 bytes came from rank 0"));
   }
 }

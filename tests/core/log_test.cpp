@@ -50,6 +50,17 @@ TEST_F(LogTest, LevelsByName) {
   EXPECT_THROW(parse_log_level("Info"), Error);
 }
 
+TEST_F(LogTest, ALineThatAKillCutOffStaysALineOfItsOwn) {
+  const std::filesystem::path path = folder_ / "cut.log";
+  std::ofstream(path) << "a whole line\na part of";
+  for (int start = 0; start < 2; ++start) {
+    Log log;
+    log.add_file(path);
+    log.write_to_files(LogLevel::kInfo, "next");
+  }
+  EXPECT_THAT(read(path), MatchesRegex("a whole line\na part of\n[^\n]* next\n[^\n]* next\n"));
+}
+
 TEST_F(LogTest, ConsoleShowsWarningsWithThePrefix) {
   ::testing::internal::CaptureStderr();
   Log::Options options;

@@ -220,6 +220,54 @@ TEST_F(JsonLinesSink, TheStepThatACrashCutOffIsWrittenAgain) {
   EXPECT_THAT(completed, ::testing::ElementsAre(0, 1, 2, 3));
 }
 
+TEST_F(JsonLinesSink, AMarkerThatLacksOnlyItsNewlineEndsItsStep) {
+  {
+    auto sink = open();
+    sink->record(record_at(0));
+    sink->end_of_step(0);
+  }
+  std::filesystem::resize_file(file(), std::filesystem::file_size(file()) - 1);
+  auto sink = open("run-2");
+  for (int i = 0; i < 2; ++i) {
+    sink->record(record_at(i));
+    sink->end_of_step(i);
+  }
+  std::vector<std::int64_t> completed;
+  for (const json& line : content()) {
+    if (line.contains("end_of_step")) completed.push_back(line["iteration"]);
+  }
+  EXPECT_THAT(completed, ::testing::ElementsAre(0, 1)) << "0 is not there twice";
+}
+
+// A check may find in a step what happened in the one before it, and one at the end of the run what happened
+// in its last.
+TEST_F(JsonLinesSink, AFindingOfAnEarlierStepIsNeitherLostNorRepeatedAtARestart) {
+  const auto finding = [](std::int64_t iteration) {
+    return Finding{
+        .check = "a check", .iteration = iteration, .layer = {}, .tensor = {}, .ranks = {0}, .what = "x"};
+  };
+  const auto run = [&](int first, int end, bool closes) {
+    auto sink = open("run-" + std::to_string(first) + std::to_string(end));
+    for (int i = first; i < end; ++i) {
+      sink->record(record_at(i));
+      if (i > 0) sink->finding(finding(i - 1));
+      sink->end_of_step(i);
+    }
+    if (!closes) return;
+    sink->finding(finding(end - 1));
+    sink->end_of_run(end - 1);
+  };
+  run(0, 3, false);  // killed after 2, in which it found something of 1
+  run(1, 4, false);
+  run(3, 4, true);  // killed before it was closed
+  run(3, 4, true);  // once more, when all is said
+  std::vector<std::int64_t> found;
+  for (const json& line : content()) {
+    if (line.contains("finding")) found.push_back(line["iteration"]);
+  }
+  EXPECT_THAT(found, ::testing::ElementsAre(0, 1, 2, 3));
+}
+
 TEST_F(JsonLinesSink, TheLastMarkerIsFoundFarFromTheEndAndNotInNames) {
   {
     auto sink = open();

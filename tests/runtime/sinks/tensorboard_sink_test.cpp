@@ -155,11 +155,13 @@ TEST_F(TensorboardSink, EveryByteOfAFile) {
   sink->close();
   const std::string wall = std::string("\x09\0\0\0\0\0\0\xF8\x3F", 9);  // field 1, a double: 1.5
   const std::string version = wall + "\x1A\x0D" + "brain.Event:2";
+  // Step 3; a session log of 2 bytes: its status is a start.
+  const std::string start = wall + "\x10\x03\x3A\x02\x08\x01";
   // Step 3; a summary of 13 bytes: a value of 11: the tag and the float 2.5, 0x40200000.
   const std::string step =
       wall + std::string("\x10\x03\x2A\x0D\x0A\x0B\x0A\x04", 8) + "loss" + std::string("\x15\0\0\x20\x40", 5);
   ASSERT_EQ(files().size(), 1U);
-  EXPECT_THAT(records(), ElementsAre(version, step));
+  EXPECT_THAT(records(), ElementsAre(version, start, step));
   // What event files of TensorBoard begin with: 24 bytes of data and the checksum of that number.
   EXPECT_EQ(read(files()[0]).substr(0, 12), std::string("\x18\0\0\0\0\0\0\0\xA3\x7F\x4B\x22", 12));
   EXPECT_THAT(files()[0].string(), ::testing::HasSubstr("/tensorboard/rank_0/events.out.tfevents.1."));
@@ -179,9 +181,9 @@ TEST_F(TensorboardSink, TagsAreLayerTensorStatistic) {
   sink->end_of_step(7);
   sink->end_of_step(8);
   const auto written = records();
-  ASSERT_EQ(written.size(), 2U);
-  EXPECT_EQ(field(fields_of(written[1]), 2), "7");
-  EXPECT_THAT(scalars_of(written[1]),
+  ASSERT_EQ(written.size(), 3U);
+  EXPECT_EQ(field(fields_of(written[2]), 2), "7");
+  EXPECT_THAT(scalars_of(written[2]),
               ElementsAre(Pair("decoder.layers.1.mlp.linear_fc1/activation/cur_amax", 0.75F),
                           Pair("decoder.layers.1.mlp.linear_fc1/activation/eval/cur_amax", 0.75F)));
 }
@@ -197,7 +199,7 @@ TEST_F(TensorboardSink, AHistogramHasABucketForEachPowerOfTwo) {
                   {.name = "l1_norm", .value = 12}};
   sink->record(record);
   sink->end_of_step(0);
-  const std::string event = records().at(1);
+  const std::string event = records().at(2);
   EXPECT_THAT(scalars_of(event),
               ElementsAre(Pair("decoder.layers.1.mlp.linear_fc1/activation/histogram_nan", 1.0F),
                           Pair("decoder.layers.1.mlp.linear_fc1/activation/l1_norm", 12.0F)));
@@ -225,7 +227,7 @@ TEST_F(TensorboardSink, AStepIsOneWriteAndARefusalLeavesWholeRecords) {
     sink->end_of_step(step);
   }
   EXPECT_EQ(testing::WriteProbe::calls(), 3U);
-  EXPECT_EQ(records().size(), 4U);
+  EXPECT_EQ(records().size(), 5U);
   EXPECT_THAT(files()[0].string(), ::testing::HasSubstr("/rank_3/"));
 }
 
