@@ -1,5 +1,7 @@
 // launch/mpirun, mpirun_local and srun: the line they make, with stand-ins for the launchers that show what
 // they got.
+#include <unistd.h>
+
 #include "tests/launch/cli_fixture.hpp"
 
 namespace amaxscope::test {
@@ -29,14 +31,16 @@ class JobScripts : public CliTest {
     write("bin/" + name, "#!/bin/sh\n" + script);
     std::filesystem::permissions(folder_ / "bin" / name, std::filesystem::perms::owner_all);
   }
-  /// What a user's shell has, without what the test runner sets.
+  /// What a user's shell has, without what whoever runs the tests has set: the scripts would pass it on.
   [[nodiscard]] ProgramOptions shell(std::map<std::string, std::string> environment = {}) const {
-    // Of whoever runs the tests; the scripts would pass it on.
-    environment.insert({{"AMAXSCOPE_PRESET", ""},
-                        {"PATH", (folder_ / "bin").string() + ":" + std::getenv("PATH")},
-                        {"OMPI_ALLOW_RUN_AS_ROOT", ""},
-                        {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", ""},
-                        {"OPENBLAS_NUM_THREADS", ""}});
+    environment.emplace("PATH", (folder_ / "bin").string() + ":" + std::getenv("PATH"));
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      const std::string_view text = *variable;
+      const std::string name(text.substr(0, text.find('=')));
+      for (const char* prefix : {"AMAXSCOPE_", "CUDA_", "NCCL_", "OMPI_", "OMP_", "OPENBLAS_", "UCX_"}) {
+        if (name.starts_with(prefix)) environment.emplace(name, "");
+      }
+    }
     return {.environment = environment, .directory = folder_.string()};
   }
   ProgramResult start(const std::string& script, const std::vector<std::string>& arguments,
