@@ -17,7 +17,7 @@ def open_regular(path):
 def open_to_append(path):
     """To append bytes to; made if need be. A symbolic link under that name is not followed. OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    return _regular(os.open(path, flags, 0o644), path, "ab")
+    return _regular(os.open(path, flags, 0o666), path, "ab")
 
 
 def replace(path, text):
@@ -26,7 +26,7 @@ def replace(path, text):
     while True:
         temporary = f"{path}.{os.getpid()}-{attempt}.tmp"
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             break
         except FileExistsError:  # of a process that was killed, or of a stranger
             attempt += 1

@@ -27,7 +27,7 @@ class SafetensorsFile:
         text += b" " * (-len(text) % 8)
         if os.path.lexists(path):
             raise FileExistsError(f"{path} exists; it is not overwritten")
-        self._descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._start = 8 + len(text)
         _write_all(self._descriptor, len(text).to_bytes(8, "little") + text, 0)
         os.ftruncate(self._descriptor, self._start + at)

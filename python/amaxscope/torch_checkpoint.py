@@ -280,7 +280,7 @@ def _copy(file, file_name, tensor, part, output):
 def _write_index(path, files):
     weights = {tensor.name: os.path.basename(name) for name, tensors in files for tensor in tensors}
     total = sum(tensor.nbytes for _, tensors in files for tensor in tensors)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump({"metadata": {"total_size": total}, "weight_map": weights}, file, indent=1)
 

@@ -144,7 +144,7 @@ class Written(unittest.TestCase):
         self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o600)
         os.umask(0)
         _files.open_to_append(os.path.join(self.folder, "grows")).close()
-        self.assertEqual(stat.S_IMODE(os.stat(os.path.join(self.folder, "grows")).st_mode), 0o644)
+        self.assertEqual(stat.S_IMODE(os.stat(os.path.join(self.folder, "grows")).st_mode), 0o666)
 
     def test_nothing_that_a_terminal_acts_on_is_printed(self):
         self.assertEqual(_files.on_a_terminal("a\x1b[31m\u009b\u202eb\n"), "a?[31m??b?")
